@@ -92,10 +92,7 @@ def initialize(
     if address is not None and not launched_by_mpi():
         num_processes = _number(num_processes, "num_processes", "JAX_NUM_PROCESSES", 1)
         process_id = _number(process_id, "process_id", "JAX_PROCESS_ID", 0)
-        if process_id >= num_processes:
-            raise ValueError(
-                f"process_id={process_id} is no number of one of {num_processes} processes, which count from 0."
-            )
+        _check_number(process_id, num_processes)
         at, bind = split_address(address, "coordinator_address"), _bind_address(coordinator_bind_address)
         if num_processes > 1:
             gathered = _gather(at, num_processes, process_id, bind, initialization_timeout)
@@ -104,10 +101,8 @@ def initialize(
     elif launched_processes() > 1:
         world = _join(*limits)
     rank, size = (0, 1) if world is None else (world.rank, world.size)
-    if process_id is not None and not 0 <= process_id < (num_processes or size):
-        raise ValueError(
-            f"process_id={process_id} is no number of one of {num_processes or size} processes, which count from 0."
-        )
+    if process_id is not None:
+        _check_number(process_id, num_processes or size)
     if num_processes not in (None, size) or process_id not in (None, rank):
         raise ValueError(
             f"distributed.initialize was called with num_processes={num_processes} and process_id={process_id}, but this is "
@@ -117,6 +112,13 @@ def initialize(
     if world is not None:
         install_topology(lambda: _topology(world))
     _initialized = True
+
+
+def _check_number(process_id: int, num_processes: int) -> None:
+    if not 0 <= process_id < num_processes:
+        raise ValueError(
+            f"process_id={process_id} is no number of one of {num_processes} processes, which count from 0."
+        )
 
 
 def _join(limit: float, patience: float, start: float) -> comm.World:

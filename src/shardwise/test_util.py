@@ -173,7 +173,7 @@ def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: Any, giv
     widths = [_real_bytes(dtype_of(x)) for x in tree_leaves((args, f(*args))) if issubdtype(dtype_of(x), np.inexact)]
     eps = given or _STEPS[min(widths, default=8)]
 
-    def moved(step: float) -> Any:
+    def shift(step: float) -> Any:
         def along(x: Any, v: Any) -> Any:
             return x if v.dtype == float0 else (np.asarray(x) + step * v).astype(v.dtype)
 
@@ -191,7 +191,7 @@ def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: Any, giv
         )  # equal infinities differ by nothing
         return (difference / (2 * eps)).astype(dtype)
 
-    return tree_map(quotient, moved(eps), moved(-eps))
+    return tree_map(quotient, shift(eps), shift(-eps))
 
 
 def _product(a: Any, b: Any) -> np.ndarray[Any, Any]:

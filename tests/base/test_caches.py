@@ -9,6 +9,7 @@ import threading
 import weakref
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,7 +135,7 @@ def _differentiated(n):
 
 
 def _product(n):
-    jnp.ones((n, 3)) @ np.ones((3, 2), np.float32)
+    jnp.matmul(jnp.ones((n, 3)), np.ones((3, 2), np.float32))
 
 
 def _mesh(n):
@@ -160,12 +161,12 @@ WAYS = {f.__name__.strip("_"): f for f in (_eager, _jitted, _differentiated, _pr
 def _dicts():
     """Dicts and caches by identity, with the entries they have and the most that they may have."""
     limits, found = {}, {}
-    objects = gc.get_objects()
+    objects: list[Any] = gc.get_objects()
     for o in objects:
         if isinstance(o, (weakref.WeakValueDictionary, weakref.WeakKeyDictionary)):
-            limits[id(o.data)] = 0
+            limits[id(vars(o)["data"])] = 0
         elif type(o) is functools._lru_cache_wrapper:
-            most = o.cache_parameters()["maxsize"]
+            most: Any = o.cache_parameters()["maxsize"]
             limits |= {id(d): most for d in gc.get_referents(o) if type(d) is dict and most is not None}
     for o in objects:
         if isinstance(o, Bounded):

@@ -235,8 +235,10 @@ def test_one_override_in_several_threads_and_out_of_order():
         ("off", "end"): False,
     }
     first, second = enable_x64(), disable_jit()
-    first.__enter__(), second.__enter__(), shared.__enter__(), first.__enter__()
-    first.__exit__(), shared.__exit__(), second.__exit__(), first.__exit__()
+    for context in (first, second, shared, first):
+        context.__enter__()
+    for context in (first, shared, second, first):
+        context.__exit__()
     assert not config.x64 and not config.jax_disable_jit
 
 

@@ -216,7 +216,7 @@ def test_scalar_types_stand_for_dtypes():
 
 
 def test_classes_may_inherit_from_scalar_types():
-    class Level(dtypes.int8):
+    class Level(dtypes.int8):  # type: ignore[misc]
         LOW = 0
 
     assert isinstance(Level, dtypes.ScalarType)
@@ -233,7 +233,7 @@ def test_scalar_types_make_arrays(monkeypatch):
     dtypes.set_array_constructor(lambda x, dtype: np.asarray(x, dtype))
     assert dtypes.float32(3).dtype == np.float32
     with pytest.raises(TypeError):
-        dtypes.float32()
+        dtypes.float32()  # type: ignore[call-arg]
 
 
 def test_canonicalize():

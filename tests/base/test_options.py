@@ -9,9 +9,9 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def logged(function: Callable[[], Any], level: int = logging.DEBUG) -> list[str]
     return [m for m in seen if "no effect" not in m]
 
 
-def fresh(function: Callable[..., Any]) -> Callable[..., Any]:
+def fresh(function: Callable[..., Any]) -> Any:
     """A function that `jit` has not seen."""
     return sw.jit(lambda *args: function(*args))
 
@@ -99,14 +99,18 @@ def broken_program() -> str:
     program, _ = trace_program(lambda x: [jnp.sin(x)], [jnp.ones(2).aval], "f")
     (eqn,) = program.equations
     twice = Program(program.inputs, (eqn, eqn), program.outputs, 0, "f")  # defines a value two times
-    return raised(lambda: type(compile_program(twice, [jnp.ones(2)._sig], [None])).__name__)
+    return raised(lambda: type(compile_program(twice, [cast(Any, jnp.ones(2))._sig], [None])).__name__)
+
+
+def _ran(args: Sequence[Any]) -> list[Any]:
+    return ["ran"]
 
 
 def from_another_thread() -> str:
     """What a computation over several processes meets that another thread starts."""
     from shardwise.engine.guards import refusing
 
-    call, seen = refusing(lambda args: ["ran"], "f", many_processes=True), []
+    call, seen = refusing(_ran, "f", many_processes=True), []
     thread = threading.Thread(target=lambda: seen.append(raised(lambda: call([]))))
     thread.start()
     thread.join()
@@ -331,8 +335,8 @@ def test_thread_guard_belongs_to_the_thread_that_set_it() -> None:
         assert from_another_thread() == "RuntimeError"
         from shardwise.engine.guards import refusing
 
-        assert refusing(lambda args: ["ran"], "f", many_processes=True)([]) == ["ran"]
-        assert refusing(lambda args: ["ran"], "f", many_processes=False)([]) == ["ran"]
+        assert refusing(_ran, "f", many_processes=True)([]) == ["ran"]
+        assert refusing(_ran, "f", many_processes=False)([]) == ["ran"]
     assert from_another_thread() == "['ran']"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_modules_below_have_specs_and_are_not_shown():
 
 
 def test_descriptions_hold_what_they_are_given():
-    from shardwise.experimental.pallas import mosaic_gpu
+    mosaic_gpu: Any = importlib.import_module("shardwise.experimental.pallas").mosaic_gpu
 
     layout = mosaic_gpu.Layout(3, size=8)
     assert layout.size == 8 and layout.given == (3,) and layout == mosaic_gpu.Layout(3, size=8)
@@ -60,14 +61,14 @@ def test_descriptions_hold_what_they_are_given():
 
 
 def test_they_serve_in_annotations_and_as_bases():
-    from shardwise.experimental import pallas as pl
-    from shardwise.experimental.pallas import mosaic_gpu
+    pl: Any = importlib.import_module("shardwise.experimental.pallas")
+    mosaic_gpu = pl.mosaic_gpu
 
     @dataclasses.dataclass(frozen=True)
-    class Options(pl.Options):
+    class Options(pl.Options):  # type: ignore[misc]
         size: int = 3
-        spec: pl.Options | None = None
-        items: pl.Sequence[int] = ()
+        spec: pl.Options | None = None  # type: ignore[valid-type]
+        items: pl.Sequence[int] = ()  # type: ignore[valid-type]
 
     assert Options(4).size == 4 and pl.Sequence[int] is pl.Sequence
     with pytest.raises(TypeError, match="not iterable"):
@@ -82,7 +83,7 @@ def test_they_serve_in_annotations_and_as_bases():
 
 
 def test_protocols_find_nothing():
-    from shardwise.experimental import pallas as pl
+    pl: Any = importlib.import_module("shardwise.experimental.pallas")
 
     assert not hasattr(pl, "__wrapped__") and not hasattr(pl.Options, "_is_protocol")
     assert refused("a.b", "why").__module__ == "a"

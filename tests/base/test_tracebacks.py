@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,7 +164,7 @@ def test_files_beside_the_package_are_the_users(tmp_path):
         str(tmp_path / "folder" / "a.py"): False,
         str(tmp_path / "folder2" / "a.py"): True,
     }.items():
-        scope = {"user_source": user_source, "user_stacklevel": user_stacklevel}
+        scope: dict[str, Any] = {"user_source": user_source, "user_stacklevel": user_stacklevel}
         exec(compile(code, path, "exec"), scope)
         EXCLUDED.extend([str(tmp_path / "library.py"), str(tmp_path / "folder")])
         try:

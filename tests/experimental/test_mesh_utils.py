@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ class FakeDevice:
     process_index: int
 
 
-def ids(mesh: np.ndarray) -> list:
+def ids(mesh: np.ndarray) -> list[Any]:
     return np.vectorize(lambda device: device.id)(mesh).tolist()
 
 
@@ -41,7 +42,7 @@ def test_wrong_number():
 
 
 def test_processes_form_blocks():
-    fakes = [FakeDevice(16 * process + i, process) for process in (1, 0) for i in range(4)]
+    fakes: list[Any] = [FakeDevice(16 * process + i, process) for process in (1, 0) for i in range(4)]
     mesh = create_hybrid_device_mesh((2, 2), (1, 2), fakes, process_is_granule=True)
     assert ids(mesh) == [[0, 1, 16, 17], [2, 3, 18, 19]]
     mesh = create_hybrid_device_mesh((2, 2), (2, 1), fakes, should_sort_granules_by_key=False)

@@ -31,6 +31,8 @@ from shardwise.extend.core import Effect, Effects, Primitive, Var, control_flow_
 from shardwise.extend.ifrt_programs import ifrt_programs
 from shardwise.interpreters import partial_eval
 
+INSIDE: Any = getattr(jax, "_src")  # noqa: B009
+
 
 def test_layout_constraints():
     x = jnp.ones((2, 3))
@@ -65,7 +67,7 @@ def test_python_runs_here():
     with pytest.raises(ValueError, match="only supports"):
         adder.add(1, times=jnp.int32(1))
     with pytest.raises(TypeError, match="takes a class"):
-        colocated_python.colocated_python_class(lambda x: x)
+        colocated_python.colocated_python_class(lambda x: x)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"only supports jax\.Array"):
         f(1.0)
     with pytest.raises(ValueError, match="must first be specialized with devices"):
@@ -91,7 +93,8 @@ def test_effects_keep_equations_and_run_each_time():
 
     @jax.jit
     def f(x):
-        loud.bind(x), quiet.bind(x)
+        loud.bind(x)
+        quiet.bind(x)
         return x + 1
 
     assert float(f(1.0)) == float(f(1.0)) == 2.0
@@ -256,8 +259,8 @@ def test_modules_that_libraries_import():
         "traceback_util.include_frame",
     ):
         module, _, member = name.rpartition(".")
-        assert hasattr(operator.attrgetter(module)(jax._src), member)
-    assert hasattr(jax._src.interpreters, "__path__")  # for `import jax._src.interpreters.ad`
+        assert hasattr(operator.attrgetter(module)(INSIDE), member)
+    assert hasattr(INSIDE.interpreters, "__path__")  # for `import jax._src.interpreters.ad`
     assert jax.interpreters.xla.pytype_aval_mappings is jax.core.pytype_aval_mappings
     assert jax.typeof(1).to_tangent_aval().dtype == jax.float0
 
@@ -281,9 +284,9 @@ def test_modules_that_libraries_import():
     ],
 )
 def test_documented_names_where_jax_defines_them(inside, documented):
-    assert operator.attrgetter(inside)(jax._src) is operator.attrgetter(documented)(jax)
+    assert operator.attrgetter(inside)(INSIDE) is operator.attrgetter(documented)(jax)
     module, _, name = inside.rpartition(".")
-    scope: dict = {}
+    scope: dict[str, Any] = {}
     exec(f"from shardwise._src.{module} import {name} as found", scope)
     assert scope["found"] is operator.attrgetter(documented)(jax)
     with pytest.raises(ImportError, match="nothing_of_the_kind"):
@@ -300,9 +303,9 @@ def test_the_mesh_that_surrounds_calls():
 
 
 def test_lists_of_other_lengths_are_not_zipped():
-    assert jax._src.util.safe_zip([1, 2], "ab") == [(1, "a"), (2, "b")]
+    assert INSIDE.util.safe_zip([1, 2], "ab") == [(1, "a"), (2, "b")]
     with pytest.raises(AssertionError, match="length"):
-        jax._src.util.safe_zip([1], "ab")
+        INSIDE.util.safe_zip([1], "ab")
 
 
 def test_sizes_that_are_numbers():
@@ -376,7 +379,7 @@ def test_annotations_join_names_of_classes():
 
 @pytest.mark.parametrize("module", ["prng", "random.threefry2x32"])
 def test_keys_as_words(module):
-    words = operator.attrgetter(module)(jax._src)
+    words = operator.attrgetter(module)(INSIDE)
     seed = words.threefry_seed(jnp.int32(5))
     np.testing.assert_array_equal(seed, [0, 5])
     key = jax.random.key(5)
@@ -408,7 +411,7 @@ def test_numbers_with_dtypes():
 
 
 def test_trees_are_compared():
-    x = np.float32([1, 2])
+    x = np.array([1, 2], np.float32)
     public_test_util.check_close({"a": x}, {"a": x + np.float32(1e-6)})
     with pytest.raises(AssertionError, match="the values"):
         public_test_util.check_close({"a": x}, {"a": x + 1})

@@ -77,19 +77,19 @@ def test_options_of_profiles(tmp_path):
     with pytest.raises(NotImplementedError, match=r"host_tracer_level=3.*leave it at its default"):
         profiler.start_trace(tmp_path, profiler_options=options)
     with pytest.raises(AttributeError):
-        options.host_tracing_level = 3
+        setattr(options, "host_tracing_level", 3)  # noqa: B010
 
 
 def test_types_along_manual_axes():
     from shardwise.sharding import ManualAxisType
 
     kind = ManualAxisType(varying=frozenset({"x"}))
-    assert not kind.empty and ManualAxisType().empty and kind == ManualAxisType(varying={"x"})
+    assert not kind.empty and ManualAxisType().empty and kind == ManualAxisType(varying=frozenset({"x"}))
     assert kind.update(reduced=frozenset({"y"})).reduced == {"y"}
     with pytest.raises(ValueError, match="common mesh axes"):
-        ManualAxisType(varying={"x"}, unreduced={"x"})
+        ManualAxisType(varying=frozenset({"x"}), unreduced=frozenset({"x"}))
     with pytest.raises(TypeError):
-        kind.update(other={"x"})
+        kind.update(other=frozenset({"x"}))
     assert jax.ShapeDtypeStruct((2,), "float32", manual_axis_type=kind).vma == {"x"}
     with pytest.raises(NotImplementedError, match="give them by the spec"):
-        jax.ShapeDtypeStruct((2,), "float32", manual_axis_type=ManualAxisType(reduced={"x"}))
+        jax.ShapeDtypeStruct((2,), "float32", manual_axis_type=ManualAxisType(reduced=frozenset({"x"})))

@@ -153,8 +153,8 @@ def test_bytes_that_are_no_executable():
     head, _, rest = data.partition(b"\n")
     with pytest.raises(ValueError, match=r"of version .*0\.0\.0"):
         deserialize_and_load(head.rpartition(b" ")[0] + b" 0.0.0\n" + rest, in_tree, out_tree)
-    with pytest.raises(pickle.UnpicklingError, match=r"name (posix|nt)\.system"):
-        deserialize_and_load(head + b"\n" + pickle.dumps(os.system), in_tree, out_tree)
+    with pytest.raises(pickle.UnpicklingError, match=r"name (posix|nt)\.getcwd"):
+        deserialize_and_load(head + b"\n" + pickle.dumps(os.getcwd), in_tree, out_tree)
     module = b"shardwise.experimental.serialize_executable"
     for name in (
         b"importlib.import_module",

@@ -84,7 +84,8 @@ def test_rows_with_batch_and_dense_dims(n_batch, n_dense):
     rng = np.random.default_rng(n_batch)
     shape = (2, 3)[:n_batch] + DENSE.shape + (2,) * n_dense
     dense = ((rng.random(shape) < 0.5) * rng.normal(size=shape)).astype(np.float32)
-    ours, theirs = (m.fromdense(dense, n_batch=n_batch, n_dense=n_dense) for m in (BCSR, jax_sparse.BCSR))
+    dims = {"n_batch": n_batch, "n_dense": n_dense}
+    ours, theirs = BCSR.fromdense(dense, **dims), jax_sparse.BCSR.fromdense(dense, **dims)
     for name in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
     assert (ours.n_batch, ours.n_dense, ours.nse, repr(ours)) == (n_batch, n_dense, theirs.nse, repr(theirs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_matrices(kind):
 
 
 def test_the_arrays_of_matrices():
-    coo, csr, csc = (kind.fromdense(DENSE) for kind in FORMATS.values())
+    coo, csr, csc = sparse.COO.fromdense(DENSE), sparse.CSR.fromdense(DENSE), sparse.CSC.fromdense(DENSE)
     assert (coo.data.tolist(), coo.row.tolist(), coo.col.tolist()) == (
         [1, 2, 3, 4, 5],
         [0, 0, 2, 2, 2],
@@ -63,7 +64,8 @@ def test_functions_of_matrices():
     coo, csr = sparse.coo_fromdense(DENSE), sparse.csr_fromdense(DENSE, index_dtype=np.int16)
     assert csr.indices.dtype == np.int16
     assert (sparse.coo_todense(coo) == DENSE).all() and (sparse.csr_todense(csr) == DENSE).all()
-    for m, matvec, matmat in ((coo, sparse.coo_matvec, sparse.coo_matmat), (csr, sparse.csr_matvec, sparse.csr_matmat)):
+    functions: list[Any] = [(coo, sparse.coo_matvec, sparse.coo_matmat), (csr, sparse.csr_matvec, sparse.csr_matmat)]
+    for m, matvec, matmat in functions:
         np.testing.assert_allclose(matvec(m, V), DENSE @ V)
         np.testing.assert_allclose(matvec(m, V[:3], transpose=True), DENSE.T @ V[:3])
         np.testing.assert_allclose(matmat(m, W), DENSE @ W)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,7 @@ def test_devices_of_a_description(name, platform, count, kind):
 
 
 def test_slices_and_hosts():
-    many = get_topology_desc("v5e:4x4", num_slices=3)
+    many: Any = get_topology_desc("v5e:4x4", num_slices=3)
     assert len(many.devices) == 48 and {d.slice_index for d in many.devices} == {0, 1, 2}
     usual = {d.process_index for d in get_topology_desc("v5e:4x4").devices}
     single = {d.process_index for d in get_topology_desc("v5e:4x4", chips_per_host_bounds=(1, 1, 1)).devices}
@@ -61,17 +63,13 @@ def test_descriptions_that_there_are_not(name, keywords, message):
 
 def test_rings_of_a_torus():
     def closed(**keywords):
-        return (
-            get_topology_desc("v5p:2x2x4", chip_config_name="megacore", **keywords)
-            .devices[0]
-            .client.places.machine.levels[0]
-            .wrap
-        )
+        topology: Any = get_topology_desc("v5p:2x2x4", chip_config_name="megacore", **keywords)
+        return topology.devices[0].client.places.machine.levels[0].wrap
 
     assert closed() == (False, False, False)
     assert closed(wrap=(False, False, True)) == (False, False, True)
-    flat = get_topology_desc("v5e:4x4", wrap=(True, True, False)).devices[0].client.places.machine
-    assert flat.levels[0].wrap == (True, True)
+    flat: Any = get_topology_desc("v5e:4x4", wrap=(True, True, False))
+    assert flat.devices[0].client.places.machine.levels[0].wrap == (True, True)
 
 
 def test_attached_devices():

@@ -90,7 +90,7 @@ def test_a_trace_of_a_library_gets_params_by_the_names_that_equations_show():
             return super().process_primitive(primitive, tracers, params)
 
     with core.take_current_trace() as around, core.set_current_trace(Looking(around)) as trace:
-        out = jnp.broadcast_to(_Noted(trace, jnp.ones(3), ()), (2, 3))
+        out: Any = jnp.broadcast_to(_Noted(trace, jnp.ones(3), ()), (2, 3))
     assert seen["broadcast_in_dim"] == {"shape": (2, 3), "broadcast_dimensions": (1,), "sharding": None}
     assert out.value.shape == (2, 3)
 
@@ -108,9 +108,9 @@ def test_a_trace_of_a_library_gets_operands_as_the_primitives_of_jax_take_them()
 
     x = jnp.array([[-1.0, 0.0], [2.0, jnp.nan]])
     with core.take_current_trace() as around, core.set_current_trace(Looking(around)) as trace:
-        out = jnp.heaviside(_Noted(trace, x, ()), 0.5)
-        window = jax.lax.dynamic_slice(_Noted(trace, x, ()), (-1, 0), (1, 2))
-        z = _Noted(trace, y, ())
+        out: Any = jnp.heaviside(_Noted(trace, x, ()), 0.5)
+        window: Any = jax.lax.dynamic_slice(_Noted(trace, x, ()), (-1, 0), (1, 2))
+        z: Any = _Noted(trace, y, ())
         ends = [z[:, i], z[0, i, i], z.at[:, i].add(1.0)]
     assert all(shapes == [shapes[0]] * 3 for name, shapes in seen if name == "select_n" and shapes[0])
     np.testing.assert_array_equal(out.value, jnp.heaviside(x, 0.5))
@@ -157,7 +157,7 @@ def test_a_trace_of_a_library_wraps_functions_with_rules(symbolic_zeros):
         with core.take_current_trace() as around:
             trace = _Doubling(around)
             with core.set_current_trace(trace):
-                out = f(_Noted(trace, x, ()), 3)
+                out: Any = f(_Noted(trace, x, ()), 3)
         assert out["sin"].note == ("custom_jvp_call",)
         return out["sin"].value
 

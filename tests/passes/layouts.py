@@ -1,11 +1,13 @@
 """Layouts as short texts, and propagation of traced functions."""
 
 import re
+from typing import Any
 
 import numpy as np
 
 import shardwise  # noqa: F401  (installs the array type that ops convert host values to)
-from shardwise.ir import ShapedArray, Var, live_equations, trace_program
+from shardwise.base.shapes import DimAxes
+from shardwise.ir import Program, ShapedArray, Var, live_equations, trace_program
 from shardwise.passes.propagate import Placement, propagate
 
 MESH = {"x": 2, "y": 4}
@@ -32,7 +34,7 @@ def argument(spec):
     return ShapedArray(tuple(map(int, shape.split(","))) if shape else (), dtype), where
 
 
-def run_propagation(f, args, outs=None, mesh=None):
+def run_propagation(f, args, outs=None, mesh=None) -> tuple[Program, dict[Any, DimAxes]]:
     """Trace `f` for arguments like ``8,8 xy`` and propagate: the program and the layout of each variable."""
     avals, wheres = zip(*map(argument, args), strict=True)
 
@@ -42,7 +44,7 @@ def run_propagation(f, args, outs=None, mesh=None):
 
     program, consts = trace_program(flat, avals)
     program = live_equations(program)
-    placements = [None] * len(consts)
+    placements: list[Placement | None] = [None] * len(consts)
     for aval, where in zip(avals, wheres, strict=True):
         placements.append(None if where == "?" else Placement(layout(where), (False,) * aval.ndim))
     wanted = [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -80,7 +83,11 @@ def test_what_is_looked_up_beside_each_other_stays_in_its_frame():
     mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
     split = [sw.device_put(a, NamedSharding(mesh, P(None, "x"))) for a in (hidden, words)]
     embedded = lambda table, words: (table[words[:, :-1]] ** 2).sum()  # noqa: E731
-    for f, first, rest in ((next_words, weights, split), (embedded, weights.T, split[1:])):
+    cases: list[tuple[Callable[..., Any], Any, list[Any]]] = [
+        (next_words, weights, split),
+        (embedded, weights.T, split[1:]),
+    ]
+    for f, first, rest in cases:
         compiled = sw.jit(sw.grad(f)).lower(first, *rest).compile()
         kinds = {t.kind for t in compiled.runtime_executable().transfers if t.bytes > 256}
         assert kinds == {"all_reduce"}

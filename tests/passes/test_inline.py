@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -23,10 +25,10 @@ def test_a_dynamic_slice_at_known_starts_is_a_slice_and_stays_split():
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     for starts in ((0, 0), (2, 0), (-3, 0), (9, -9)):
         cut = sw.jit(lambda a: lax.dynamic_slice(a, starts, (4, 8)))  # noqa: B023
-        found = cut(put(x))
+        found: Any = cut(put(x))
         assert found.sharding.spec == P("x", "y")
         np.testing.assert_array_equal(found, lax.dynamic_slice(jnp.asarray(x), starts, (4, 8)))
-    moving = sw.jit(lambda a, i: lax.dynamic_slice(a, (i, 0), (4, 8)))(put(x), 2)
+    moving: Any = sw.jit(lambda a, i: lax.dynamic_slice(a, (i, 0), (4, 8)))(put(x), 2)
     assert moving.sharding.spec == P(None, "y")
 
 

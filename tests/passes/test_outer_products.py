@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ def every_size_pays(monkeypatch):
     monkeypatch.setattr(costs, "FUSED_FEWEST", 0)
 
 
-def written(f, *shapes, dtype=np.float32):
+def written(f, *shapes, dtype: Any = np.float32):
     program, _ = trace_program(f, tuple(ShapedArray(s, np.dtype(dtype)) for s in shapes))
     return [e.op.name for e in verify(with_outer_products(program, Env())).equations]
 

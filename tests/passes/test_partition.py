@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +49,7 @@ def test_what_checkpoint_keeps_is_not_gathered():
     def layer(x, w, v):
         return lax.dot(lax.sin(lax.dot(x, w)), v)
 
-    kept = sw.checkpoint(layer, policy=sw.checkpoint_policies.dots_saveable)
+    kept: Callable[..., Any] = sw.checkpoint(layer, policy=sw.checkpoint_policies.dots_saveable)
     gradients = sw.grad(lambda *a: kept(*a).sum(), argnums=(0, 1, 2))
     found = transfers_between(gradients, ((8, 16), ("x",)), ((16, 32), ("x", "y")), ((32, 16), ("y", "x")))
     assert found

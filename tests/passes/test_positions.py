@@ -7,7 +7,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import numpy as jnp
-from shardwise.ir import ShapedArray, trace_program
+from shardwise.ir import ShapedArray, Var, trace_program
 from shardwise.passes.positions import positions_of
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -58,8 +58,9 @@ def cut_apart(x):
 
 def test_a_band_lies_where_it_sends_least():
     program, _ = trace_program(cut_apart, [ShapedArray((N, N), np.dtype(np.float32))])
-    x = program.inputs[0]
-    positions = positions_of(program.equations, {x: (("x",), ("y",)), program.outputs[2]: (("x",), ("y",))})
+    x, last = program.inputs[0], program.outputs[2]
+    assert isinstance(last, Var)
+    positions = positions_of(program.equations, {x: (("x",), ("y",)), last: (("x",), ("y",))})
     assert [[positions.low(v, d) for d in (0, 1)] for v in (x, *program.outputs)] == [[0, 0], [0, 1], [0, 1], [0, 0]]
 
 

@@ -2,11 +2,13 @@
 
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shardwise import lax
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Equation, Program, ShapedArray, Var, bind, define_op, literal, trace_program
 from shardwise.ops.devices.layout import sharding_constraint
 from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_add
@@ -269,7 +271,7 @@ def test_wanted_outputs_reach_back_but_never_overrule():
 def test_fixed_overrides_the_ops():
     program, _ = run_propagation(lambda a: plus_one(lax.sin(a)), ["8,8 x-"])
     middle = program.equations[0].outputs[0]
-    dims = propagate(
+    dims: dict[Any, DimAxes] = propagate(
         program,
         MESH,
         [Placement(layout("x-"), (False, False))],
@@ -290,14 +292,14 @@ def traced(f, avals):
 
 def test_automatic_axes_flow_beneath_explicit_ones():
     program = traced(lambda a, b: lax.add(a, b), [explicit((8, 8), "x-"), explicit((8, 8), "x-")])
-    dims = propagate(program, MESH, [None, Placement(layout("xy"), (False, False))], [None])
+    dims: dict[Any, DimAxes] = propagate(program, MESH, [None, Placement(layout("xy"), (False, False))], [None])
     assert text(dims[program.outputs[0]]) == "xy"
     assert text(dims[program.inputs[0]]) == "xy"
 
 
 def test_explicit_axes_stay_where_the_type_says():
     program = traced(lambda a: lax.transpose(a, (1, 0)), [explicit((8, 8), "--")])
-    dims = propagate(program, MESH, [None], [Placement(layout("xy"), (False, False))])
+    dims: dict[Any, DimAxes] = propagate(program, MESH, [None], [Placement(layout("xy"), (False, False))])
     assert text(dims[program.outputs[0]]) == "-y"
 
 
@@ -305,7 +307,8 @@ def test_explicit_axes_of_size_one_split_nothing():
     mesh = AbstractMesh((1, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
     aval = ShapedArray((8, 8), np.dtype(np.float32), mesh=mesh, spec=layout("xy"))
     program = traced(lax.sin, [aval])
-    assert text(propagate(program, {"y": 4}, [None], [None])[program.outputs[0]]) == "-y"
+    dims: dict[Any, DimAxes] = propagate(program, {"y": 4}, [None], [None])
+    assert text(dims[program.outputs[0]]) == "-y"
 
 
 # -- regions ---------------------------------------------------------------------------------------
@@ -398,11 +401,10 @@ def test_shard_map_gives_its_results_and_pulls_its_operands():
     a, b, out = (Var(ShapedArray((8, 8), np.dtype(np.float32))) for _ in range(3))
     sine = traced(lax.sin, [a.aval]).equations[0].op
     params = {"grid_in_dims": (layout("x-"),), "grid_out_dims": (layout("-x"),), "auto": ()}
-    manual = Equation(
-        SimpleNamespace(name="shard_map", edges=None, constrains=None, boundary=True), (b,), (out,), params
-    )
+    op: Any = SimpleNamespace(name="shard_map", edges=None, constrains=None, boundary=True)
+    manual = Equation(op, (b,), (out,), params)
     program = Program((a,), (Equation(sine, (a,), (b,)), manual), (out,))
-    dims = propagate(program, MESH, [Placement(layout("--"), (False, False))], [None])
+    dims: dict[Any, DimAxes] = propagate(program, MESH, [Placement(layout("--"), (False, False))], [None])
     assert [text(dims[v]) for v in (a, b, out)] == ["--", "x-", "-x"]
     dims = propagate(program, MESH, [Placement(layout("-y"), (False, False))], [None])
     assert [text(dims[v]) for v in (a, b, out)] == ["-y", "x-", "-x"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from inspect import currentframe
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from shardwise.sharding import PartitionSpec as P
 MESH = Mesh(np.array(sw.devices()[:8]).reshape(2, 4), ("x", "y"))
 
 
-def arg(shape, *spec, dtype=np.float32):
+def arg(shape, *spec, dtype: Any = np.float32):
     return sw.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(MESH, P(*spec)))
 
 
@@ -29,7 +30,7 @@ def record(f, *args, outs=None):
 
 
 def here():
-    return currentframe().f_back.f_lineno
+    return sys._getframe(1).f_lineno
 
 
 def test_a_product_in_one_process_is_what_it_is_between_devices():

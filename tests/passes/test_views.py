@@ -40,7 +40,9 @@ def viewed(f, x):
                 values[scalar] = atom.value
                 operands.append(view_of_source(scalar))
         assert eqn.op.boxes is not None
-        for var, boxes in zip(eqn.outputs, eqn.op.boxes(eqn), strict=True):
+        of_results = eqn.op.boxes(eqn)
+        assert of_results is not None
+        for var, boxes in zip(eqn.outputs, of_results, strict=True):
             views[var] = compose(boxes, operands, var.aval.shape, eqn)
     (out,) = program.outputs
     assert isinstance(out, Var)

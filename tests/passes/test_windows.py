@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -109,7 +111,7 @@ def test_windows_of_any_size_see_what_they_saw(kind, window, stride, pads, size,
         assert_normwise(many, one, tolerance=1e-5)
 
 
-def along(n, d, value, other=0):
+def along(n, d, value, other: Any = 0):
     """`value` at dim `d` of `n`, `other` elsewhere."""
     return tuple(value if e == d else other for e in range(n))
 

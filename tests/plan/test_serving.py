@@ -47,6 +47,7 @@ def test_decoding_keeps_and_says_what_the_prompt_as_a_whole_does(serving):
     }
     tokens = jnp.asarray(random.integers(0, 32, (8, 3)))
     kept: list[object] = []
+    token = logits = None
     for gathered in (False, True):
         whole, _ = serving.prefill(model, dataclasses.replace(served, gathered=gathered), mesh)
         logits, caches = whole(params, tokens)

@@ -84,8 +84,7 @@ def test_minimization_with_limited_memory() -> None:
     """Equal steps to JAX's where its line search goes on."""
     bowl = lambda lib: lambda x: lib.sum((x - 1) ** 2 * lib.arange(1.0, 4.0))  # noqa: E731
     jax = pytest.importorskip("jax")
-    from jax.scipy.optimize import minimize as theirs
-
+    theirs = pytest.importorskip("jax.scipy.optimize").minimize
     start = np.zeros(3, np.float32)
     ours, want = minimize(bowl(jnp), jnp.asarray(start), method=LBFGS), theirs(bowl(jax.numpy), start, method=LBFGS)
     assert [int(ours.nit), int(ours.nfev), int(ours.njev), int(ours.status)] == [

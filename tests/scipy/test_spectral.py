@@ -55,7 +55,7 @@ def test_stft(options) -> None:
 @pytest.mark.parametrize("average", ["mean", "median"])
 @pytest.mark.parametrize("scaling", ["density", "spectrum"])
 def test_powers(average: str, scaling: str) -> None:
-    options = {"nperseg": 9, "average": average, "scaling": scaling, "fs": 3.0}
+    options: dict[str, Any] = {"nperseg": 9, "average": average, "scaling": scaling, "fs": 3.0}
     same(signal.welch(X, **options), scipy.signal.welch(X, **options))
     same(signal.csd(X, Y[:, :50], **options), scipy.signal.csd(X, Y[:, :50], **options))
     same(signal.csd(X.T, Y.T, axis=0, **options), scipy.signal.csd(X.T, Y.T, axis=0, **options))
@@ -96,7 +96,7 @@ def test_legendre_functions() -> None:
                 np.asarray(values[m, n]), scipy.special.lpmv(m, n, z) if m <= n else 0, rtol=1e-12, atol=1e-14
             )
             polar = np.arccos(z)
-            harmonic = np.asarray(special.sph_harm_y(np.full(7, n), np.full(7, m), polar, np.zeros(7), n_max=4)).real
+            harmonic = np.real(special.sph_harm_y(np.full(7, n), np.full(7, m), polar, np.zeros(7), n_max=4))
             if m <= n:
                 normalized = lpmn_values(4, 4, z, True)[m, n]
                 np.testing.assert_allclose(np.asarray(normalized), harmonic, rtol=1e-12, atol=1e-14)
@@ -143,7 +143,8 @@ def test_axes_of_cosine_transforms() -> None:
     x = jnp.ones((2, 3, 4))
     with pytest.raises(ValueError, match="duplicate"):
         fft.dctn(x, axes=(0, 0))
-    for kwargs in ({"s": (2,), "axes": (0, 1)}, {"s": (2, 3), "axes": (1,)}, {"s": (1, 2, 3, 4)}):
+    refused: list[dict[str, Any]] = [{"s": (2,), "axes": (0, 1)}, {"s": (2, 3), "axes": (1,)}, {"s": (1, 2, 3, 4)}]
+    for kwargs in refused:
         with pytest.raises(ValueError, match="s "):
             fft.idctn(x, **kwargs)
 

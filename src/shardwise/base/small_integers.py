@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import isdtype, itemsize_bits
-
-Block = np.ndarray[Any, Any]
+from shardwise.base.shapes import Ndarray
 
 
 @functools.cache
@@ -19,7 +18,7 @@ def is_below_byte(dtype: Any) -> bool:
     return isdtype(dtype, "integral") and itemsize_bits(dtype) < 8
 
 
-def in_bytes(x: Block) -> Block:
+def in_bytes(x: Ndarray) -> Ndarray:
     """Integers below a byte as int8 or uint8."""
     if not is_below_byte(x.dtype):
         return x
@@ -29,17 +28,17 @@ def in_bytes(x: Block) -> Block:
 def by_bytes(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` of integers below a byte: computed in int8 or uint8, and cut to their bits."""
 
-    def wide(*blocks: Block) -> Block:
+    def wide(*blocks: Ndarray) -> Ndarray:
         out = np.asarray(function(*map(in_bytes, blocks)))
         return out if out.dtype.kind == "b" else out.astype(next(b.dtype for b in blocks if is_below_byte(b.dtype)))
 
     return wide
 
 
-def reduced_by_bytes(reduce: Callable[..., Block]) -> Callable[..., Block]:
+def reduced_by_bytes(reduce: Callable[..., Ndarray]) -> Callable[..., Ndarray]:
     """``reduce(x, dims, dtype, keepdims=...)`` of a block of integers below a byte, in its dtype."""
 
-    def wide(x: Block, dims: Any, dtype: Any = None, keepdims: bool = False) -> Block:
+    def wide(x: Ndarray, dims: Any, dtype: Any = None, keepdims: bool = False) -> Ndarray:
         return np.asarray(reduce(in_bytes(x), dims, keepdims=keepdims)).astype(x.dtype)
 
     return wide

@@ -16,6 +16,7 @@ from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError, about
 from shardwise.base.html import text_html
+from shardwise.base.shapes import Ndarray
 from shardwise.base.treedef import leaf_type
 from shardwise.engine.host_constants import keep_constant, known_constant
 from shardwise.engine.host_values import host_values
@@ -34,7 +35,6 @@ from shardwise.ir import (
     literal,
 )
 from shardwise.ops.rules.convert import install_array_constructor
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.capsules import capsule_of
 from shardwise.runtime.copies import copied
 from shardwise.runtime.handout import read_only

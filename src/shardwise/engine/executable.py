@@ -19,6 +19,7 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.base.errors import about
 from shardwise.base.events import COMPILED, record_event_duration_secs
 from shardwise.base.generated import define
+from shardwise.base.shapes import Ndarray
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.guards import refusing
 from shardwise.engine.lowered import LoweredProgram
@@ -28,7 +29,7 @@ from shardwise.ir.digest import encoded
 from shardwise.ir.program import source_text
 from shardwise.passes import Context, Module, PartForm, scheduled
 from shardwise.runtime import costs
-from shardwise.runtime.blocks import BlockForm, Ndarray
+from shardwise.runtime.blocks import BlockForm
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes import FEW, MASK, Announced, history

@@ -11,8 +11,8 @@ from weakref import ref
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.engine.signature import Signature
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.hollow import is_hollow
 
 _known: dict[int, tuple[ref[Ndarray], ref[Any]]] = {}

@@ -7,8 +7,8 @@ from typing import Any
 from shardwise.base import config
 from shardwise.base.dtypes import canonicalize
 from shardwise.base.errors import JaxRuntimeError, about
+from shardwise.base.shapes import Ndarray
 from shardwise.ops.rules.convert import plain_ndarray
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import copied
 from shardwise.runtime.handout import is_constant
 from shardwise.sharding.context import tracing

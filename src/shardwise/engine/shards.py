@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ndarray
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import ShapedArray
-from shardwise.runtime.blocks import Ndarray
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.ownership import local_index
 from shardwise.sharding.tiling import Index, replica_ids
@@ -65,8 +65,8 @@ class ShardPlace:
         self.local = device.is_local
         self.nothing = nothing  # the part adds nothing to a sum over devices
         self._sig: Signature | None = None
-        # Nearly all blocks of one signature have one shape: the one met last, the index of the part, and its shape where that repeats
-        # elements of the block.
+        # Of the block met last (nearly all of a signature have one shape): its shape, the part's index, and the part's shape if the part
+        # repeats elements.
         self._cut: tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...] | None] = (), (), None
 
     def data(self, held: Held) -> ArrayImpl:

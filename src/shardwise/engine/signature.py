@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import Interned
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import ShapedArray
-from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
+from shardwise.runtime.blocks import BlockForm, block_form
 from shardwise.sharding import Device, NamedSharding, Sharding
 from shardwise.sharding.ownership import local_part, owned_positions, ownership, spans_processes, takes_part
 from shardwise.sharding.tiling import Tiling

@@ -29,7 +29,7 @@ def concerned(source: Iterable[Device], target: Iterable[Device]) -> tuple[int, 
 
 
 def source_of(value: ArrayImpl, target: Sharding) -> int | None:
-    """The number that identifies the one array that all processes move; None if each process moves a value of its own.
+    """The number of an array that all processes move together; None if each process moves a value of its own.
 
     Raises:
         ValueError: some processes move one array, and others something else.

@@ -270,16 +270,16 @@ class _Reader:
         return slice(*self._all(parts))
 
     def _read_bytes(self, place: int, size: int) -> bytes:
-        return self._taken(place, size)
+        return self._take(place, size)
 
     def _read_array(self, place: int, dtype: Any, shape: list[int], scalar: bool) -> Any:
         kind = self._read_dtype(dtype)
         count = int(np.prod(shape, dtype=np.int64))
-        data = self._taken(place, count * kind.itemsize)
+        data = self._take(place, count * kind.itemsize)
         array = np.frombuffer(data, kind).reshape(shape) if kind.itemsize else np.zeros(shape, kind)
         return array[()] if scalar else array
 
-    def _taken(self, place: int, size: int) -> bytes:
+    def _take(self, place: int, size: int) -> bytes:
         if place < 0 or size < 0 or place + size > len(self.arrays):
             raise Malformed("deserialize: an array lies outside of the bytes.")
         return self.arrays[place : place + size]

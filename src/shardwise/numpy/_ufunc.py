@@ -262,7 +262,7 @@ class ufunc:
         return lax.reshape(self._loop(step, x, (columns, updates))[0], whole)
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
-        """The function folded over slices, in order: from each of `indices` to the next one, or one element if that slice is empty.
+        """The function folded over slices: each begins at an index and ends at the next; an empty slice gives the element at its index.
 
         Without a `dtype` the result has that of `a`.
         """

@@ -25,7 +25,7 @@ at_clear(view_signatures.clear)
 
 
 def pmap_piece(x: ArrayImpl, index: Any) -> Array | None:
-    """``x[index]`` if that is the slice of one device of a pmap, on that device; else None."""
+    """``x[index]``, on its device, if a device of a pmap holds just that slice; else None."""
     parts = index if isinstance(index, tuple) else (index,)
     if not all(type(p) in (int, slice) for p in parts):
         return None

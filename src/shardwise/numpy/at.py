@@ -380,7 +380,7 @@ def _scattered(
     dims: list[int] = []
     columns: list[Any] = []
 
-    def placed(array: Any, begin: int, rank: int) -> Any:
+    def in_batch(array: Any, begin: int, rank: int) -> Any:
         """`array`, whose last dim is number `begin + rank - 1` of the batch, ready to broadcast to it."""
         after = len(batch) - begin - rank
         if isinstance(array, np.ndarray):
@@ -391,7 +391,7 @@ def _scattered(
         if isinstance(item, Lookup) and item.dim is not None:
             dims.append(item.dim)
             columns.append(
-                placed(item.array, begins.get(BATCH, 0), len(result.batch)) if item.array.ndim else item.array
+                in_batch(item.array, begins.get(BATCH, 0), len(result.batch)) if item.array.ndim else item.array
             )
         elif isinstance(item, Pick):
             dims.append(item.dim)
@@ -399,7 +399,7 @@ def _scattered(
         elif isinstance(item, Cut) and item.dim in strided:
             dims.append(item.dim)
             positions = item.low + abs(item.step) * np.arange(item.size)
-            columns.append(placed(positions, begins[item.dim], 1))
+            columns.append(in_batch(positions, begins[item.dim], 1))
         elif isinstance(item, Window):
             dims.append(item.dim)
             columns.append(item.start)

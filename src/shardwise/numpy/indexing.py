@@ -91,7 +91,7 @@ def getitem(x: Array, index: Any) -> Array:
 
 @recent(1024)
 def _row_params(shape: tuple[int, ...], rank: int, wraps: bool, shown: bool) -> dict[str, Any]:
-    """The params of the gather that is ``x[index]`` for one index array of that rank."""
+    """The params of the gather for ``x[index]`` with one index array of that rank."""
     numbers = GatherDimensionNumbers(tuple(range(rank, rank + len(shape) - 1)), (0,), (0,))
     mode = GatherScatterMode.PROMISE_IN_BOUNDS if shown else GatherScatterMode.CLIP
     return gather_params(numbers, (1, *shape[1:]), mode, wrap_negative=wraps)

@@ -163,7 +163,7 @@ def vstack(tup: Arrays, dtype: Any = None) -> Array:
 
 
 def hstack(tup: Arrays, dtype: Any = None) -> Array:
-    """The arrays of the sequence `tup` joined along their second dim; those of one dim along that one.
+    """The arrays of the sequence `tup` joined along their second dim, or along their only one.
 
     >>> jnp.hstack([jnp.array([1]), jnp.array([2, 3])])
     Array([1, 2, 3], dtype=int32)

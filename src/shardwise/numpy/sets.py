@@ -132,7 +132,7 @@ def _differs(rows: Array, equal_nan: bool) -> Array:
 
 
 def _starts(rows: Array, equal_nan: bool) -> Array:
-    """Which slices of sorted ones are the first of equal ones."""
+    """Which of the sorted slices differ from the one before; the first does."""
     return lax.concatenate([lax.full((1,), True, np.bool_), _differs(rows, equal_nan)], 0)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Axes, DimAxes, Ints
+from shardwise.base.shapes import Axes, DimAxes, Ints, with_entry
 from shardwise.ir import Atom, Literal, ShapedArray, literal
 from shardwise.ops.devices.halo_exchange import Piece
 from shardwise.ops.elementwise.bitwise import and_p
@@ -139,12 +139,12 @@ class Assembler:
             pieces: list[Piece] = []
             for parts in runs:
                 first = parts[0]
-                shape = _at(view.shape, d, first.source.shape[d])
+                shape = with_entry(view.shape, d, first.source.shape[d])
                 sub = View(shape, tuple(_whole_along(p, d) for p in parts), view.eqn)
                 k = next((k for k, operand in enumerate(found) if _same(operand.view, sub)), len(found))
                 if k == len(found):
                     axes = self._axes_of(first.source, d, dims)
-                    atom = self._cut(sub, _at(dims, d, axes), fill, inner)
+                    atom = self._cut(sub, with_entry(dims, d, axes), fill, inner)
                     if atom is None:
                         return None
                     found.append(_Operand(sub, axes, atom))
@@ -186,8 +186,10 @@ class Assembler:
                 if operand.axes and (operand.axes != split or 2 * rows > n):  # most of it is needed everywhere
                     # Of the other dims each device goes on holding its part, or its windows.
                     nothing: DimAxes = ((),) * len(dims)
-                    held = self._type(_at(operand.atom.aval.shape, d, n))
-                    operand.atom = self.region.reshard(operand.atom, _at(nothing, d, operand.axes), nothing, held)
+                    held = self._type(with_entry(operand.atom.aval.shape, d, n))
+                    operand.atom = self.region.reshard(
+                        operand.atom, with_entry(nothing, d, operand.axes), nothing, held
+                    )
                     operand.axes = ()
             split = next((o.axes for o in operands if o.axes), ())
         over = dims[d] or split
@@ -216,13 +218,13 @@ class Assembler:
         local = atoms[0].aval.shape
         for k, first, at, length in pieces:
             if at > place:
-                parts.append(self._filled(fill, _at(local, d, at - place)))
+                parts.append(self._filled(fill, with_entry(local, d, at - place)))
             shape = atoms[k].aval.shape
             if length != shape[d]:
                 origin = (0,) * len(shape)
                 params = {
-                    "start_indices": _at(origin, d, first),
-                    "limit_indices": _at(shape, d, first + length),
+                    "start_indices": with_entry(origin, d, first),
+                    "limit_indices": with_entry(shape, d, first + length),
                     "strides": None,
                 }
                 parts.append(emit(slice_p, [atoms[k]], params)[0])
@@ -230,7 +232,7 @@ class Assembler:
                 parts.append(atoms[k])
             place = at + length
         if place < size:
-            parts.append(self._filled(fill, _at(local, d, size - place)))
+            parts.append(self._filled(fill, with_entry(local, d, size - place)))
         return emit(concatenate_p, parts, {"dimension": d})[0] if len(parts) > 1 else parts[0]
 
     # -- one part over the other -----------------------------------------------------------------------------------------------
@@ -284,11 +286,6 @@ class Assembler:
     def _filled(self, value: Atom, shape: Ints) -> Atom:
         params = {"shape": shape, "broadcast_dimensions": (), "out_sharding": None}
         return self.region.emit(broadcast_in_dim_p, [value], params)[0]
-
-
-def _at(values: Any, d: int, value: Any) -> Any:
-    """`values` with entry `d` replaced."""
-    return (*values[:d], value, *values[d + 1 :])
 
 
 def _covers(part: ViewPart, shape: Ints) -> bool:
@@ -352,7 +349,9 @@ def _runs(parts: Sequence[ViewPart], d: int) -> list[list[ViewPart]] | None:
 def _whole_along(part: ViewPart, d: int) -> ViewPart:
     """The part, grown to all of its source along `d`."""
     n = part.source.shape[d]
-    return replace(part, first=_at(part.first, d, 0), at=_at(part.at, d, 0), size=_at(part.size, d, n))
+    return replace(
+        part, first=with_entry(part.first, d, 0), at=with_entry(part.at, d, 0), size=with_entry(part.size, d, n)
+    )
 
 
 def _same(a: View, b: View) -> bool:

@@ -6,6 +6,7 @@ neighbours' edges) are joined values of slices. Loops read these in place, and t
 
 from __future__ import annotations
 
+from shardwise.base.shapes import with_entry
 from shardwise.ir import Equation, Program, ShapedArray, Spread, Var, live_equations, map_equations, map_programs
 from shardwise.ops.shapes.joining import concatenate_p
 from shardwise.ops.shapes.pieces import slice_p
@@ -60,7 +61,7 @@ def _slice_of(eqn: Equation, pieces: tuple[Piece, ...]) -> list[Equation] | None
         d, t = piece.along, piece.source.aval
         low, high = max(first[d], piece.start) - piece.start, min(limit[d] - piece.start, t.shape[d])
         if low < high:
-            starts, limits = _at(first, d, low), _at(limit, d, high)
+            starts, limits = with_entry(first, d, low), with_entry(limit, d, high)
             size = tuple(b - a for a, b in zip(starts, limits, strict=True))
             part = Var(ShapedArray(size, t.dtype, t.weak_type, vma=t.vma))
             params = {"start_indices": starts, "limit_indices": limits, "strides": None}
@@ -72,8 +73,3 @@ def _slice_of(eqn: Equation, pieces: tuple[Piece, ...]) -> list[Equation] | None
         return [Equation(slice_p, e.inputs, (out,), e.params, e.source) for e in equations]
     joined_parts = Equation(concatenate_p, tuple(parts), (out,), {"dimension": pieces[0].along}, eqn.source)
     return [*[e for e in equations if e.outputs[0] in parts], joined_parts]
-
-
-def _at(values: tuple[int, ...], d: int, value: int) -> tuple[int, ...]:
-    """`values` with entry `d` replaced."""
-    return (*values[:d], value, *values[d + 1 :])

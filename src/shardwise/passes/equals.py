@@ -52,7 +52,7 @@ class Equals:
 def merged(
     equations: Sequence[Equation], placements: Mapping[Var, Any]
 ) -> tuple[tuple[Equation, ...], dict[Atom, Atom]]:
-    """The equations without those that give what an earlier one gives in the same layout, and by result of these the one that is left."""
+    """The equations without those equal to an earlier one in the same layout, and for each dropped result the one to read instead."""
     equals, left = Equals(), dict[Atom, Atom]()
     kept: list[Equation] = []
     layout_of, is_kept, equal_to = placements.get, kept.append, equals.of

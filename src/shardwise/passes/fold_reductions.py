@@ -18,7 +18,7 @@ def fold_reductions(program: Program, crossing: frozenset[str] = frozenset()) ->
 
 
 def _folded(program: Program, crossing: frozenset[str], done: dict[Program, Program]) -> Program:
-    """`done` keeps the new inner programs, so that equations that shared one still share it."""
+    """`done`: new programs by old one, so that equations which shared a program still do."""
     if program not in done:
         inner = map_equations(program, lambda e: map_programs(e, lambda p: _folded(p, crossing, done)))
         done[program] = _fold_in(inner, crossing)

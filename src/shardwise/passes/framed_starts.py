@@ -112,13 +112,13 @@ class _Shift:
         atom = self.wide(self.atom)
         *outer, count = atom.aval.shape
         if count == 1:
-            return self._moved(atom, places[0])
+            return self._move(atom, places[0])
         columns: list[Atom] = []
         for k in range(count):
             begin, end = (*[0] * len(outer), k), (*outer, k + 1)
             cut = {"start_indices": begin, "limit_indices": end, "strides": None}
             column = self._make(slice_p, (atom,), (*outer, 1), atom.aval.dtype, cut)
-            columns.append(self._moved(column, places[k]) if k in places else column)
+            columns.append(self._move(column, places[k]) if k in places else column)
         return self._make(concatenate_p, columns, (*outer, count), atom.aval.dtype, {"dimension": len(outer)})
 
     def scalar(self, place: _Place) -> Atom:
@@ -126,7 +126,7 @@ class _Shift:
         atom = self.wide(self.atom)
         if isinstance(atom, Literal):
             return literal(place.shifted(int(atom.value)), atom.aval.dtype)
-        return self._moved(atom, place)
+        return self._move(atom, place)
 
     def wide(self, atom: Atom) -> Atom:
         """Starts of a dtype that holds any position of a frame."""
@@ -137,7 +137,7 @@ class _Shift:
         params = {"new_dtype": _INT32, "weak_type": False}
         return self._make(convert_element_type_p, (atom,), atom.aval.shape, _INT32, params)
 
-    def _moved(self, atom: Atom, place: _Place) -> Atom:
+    def _move(self, atom: Atom, place: _Place) -> Atom:
         """Starts that an operand holds, moved."""
         shape, dtype = atom.aval.shape, atom.aval.dtype
         signed = dtype.kind == "i"

@@ -14,8 +14,8 @@ import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
-from shardwise.base.shapes import Axes, DimAxes
-from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
+from shardwise.base.shapes import Axes, DimAxes, Ndarray
+from shardwise.runtime.blocks import BlockForm, block_form
 from shardwise.sharding import Crowding, Device
 from shardwise.sharding.ownership import Ownership, local_part, owned_positions, ownership, spans_processes, takes_part
 from shardwise.sharding.tiling import Tiling, common_refinement

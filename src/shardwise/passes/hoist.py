@@ -62,7 +62,7 @@ def _ahead(eqn: Equation) -> list[Equation]:
 
 
 def _hoisted_equations(loop: Loop) -> list[Equation]:
-    """The equations of a body that go ahead of the loop, and those that they need, in order."""
+    """The equations of a body that move ahead of the loop, with all equations that they need, in order."""
     steady: set[Var] = set(loop.body.inputs[: loop.num_consts])
     made: dict[Var, Equation] = {}
     wanted: list[Equation] = []

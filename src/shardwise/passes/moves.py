@@ -33,7 +33,7 @@ class Copy(NamedTuple):
 
 
 def resharded(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
-    """`atom`, of global type `aval`, in layout `want`, which is not the one that it has."""
+    """`atom`, of global type `aval`, moved from layout `have` to another one, `want`."""
     sizes = region.grid.axis_sizes
     steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
     sent = sum(s.bytes_sent for s in steps)

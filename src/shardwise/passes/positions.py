@@ -126,7 +126,7 @@ def _in_step(eqn: Equation) -> Iterator[list[Dim]]:
 
 
 def _best(found: Positions, band: Dim, beside: Sequence[Shift]) -> int | None:
-    """The position at which a band's values send least, and of those the one where most of them lie; then the one closest to the middle."""
+    """The position at which a band's values send least; of several the one at which most values lie, then the one closest to the middle."""
     aligned: Aligned = {}
     middle: int | None = None  # twice the position in the middle of the first value that it is cut from
     for s in beside:

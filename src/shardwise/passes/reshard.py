@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Axes, DimAxes
+from shardwise.base.shapes import Axes, DimAxes, with_entry
 from shardwise.ir import Op
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_slice import all_slice
@@ -164,10 +164,6 @@ def _plan(
     return tuple(steps)
 
 
-def _replace(dims: DimAxes, d: int, axes: Axes) -> DimAxes:
-    return (*dims[:d], axes, *dims[d + 1 :])
-
-
 def _only_slices(source: DimAxes, target: DimAxes) -> list[Move]:
     """The moves if `target` is `source` split further by unused axes; else []."""
     used = {a for axes in source for a in axes}
@@ -178,7 +174,7 @@ def _only_slices(source: DimAxes, target: DimAxes) -> list[Move]:
         if want[: len(have)] != have or used.intersection(new):
             return []
         if new:
-            layout = _replace(layout, d, want)
+            layout = with_entry(layout, d, want)
             moves.append((all_slice, new, d, None, layout))
     return moves
 
@@ -192,7 +188,7 @@ def _only_gathers(source: DimAxes, target: DimAxes) -> list[Move]:
         if have[: len(want)] != want:
             return []
         if have != want:
-            layout = _replace(layout, d, want)
+            layout = with_entry(layout, d, want)
             moves.append((all_gather_op, have[len(want) :], d, None, layout))
     return moves
 
@@ -249,18 +245,18 @@ def _moves(layout: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Mapp
     used = {a for axes in layout for a in axes}
     for a, d in home.items():
         if a not in used and shape[d] % (ways(layout[d], sizes) * sizes[a]) == 0:
-            yield all_slice, (a,), d, None, _replace(layout, d, (*layout[d], a))
+            yield all_slice, (a,), d, None, with_entry(layout, d, (*layout[d], a))
     for d in reversed(range(len(layout))):
         axes = layout[d]
         for k in range(_common(axes, target[d]), len(axes)):
             moved = axes[k:]
-            rest = _replace(layout, d, axes[:k])
+            rest = with_entry(layout, d, axes[:k])
             yield all_gather_op, moved, d, None, rest
             e = home.get(moved[0], d)
             if e == d or any(home.get(a) != e for a in moved):
                 continue
             if shape[e] % ways((*layout[e], *moved), sizes) == 0:
-                yield all_to_all_op, moved, d, e, _replace(rest, e, (*layout[e], *moved))
+                yield all_to_all_op, moved, d, e, with_entry(rest, e, (*layout[e], *moved))
     for result in _rearranged(layout, target, home, used, sizes):
         if result != layout:
             changed = tuple(a for have, want in zip(layout, result, strict=True) if have != want for a in have)
@@ -279,11 +275,11 @@ def _rearranged(
     for d, i, a in places:
         for z, e in home.items():
             if e == d and z not in used and sizes[z] == sizes[a]:
-                renamed.append(_replace(layout, d, (*layout[d][:i], z, *layout[d][i + 1 :])))
+                renamed.append(with_entry(layout, d, (*layout[d][:i], z, *layout[d][i + 1 :])))
     for (d, i, a), (e, j, b) in itertools.combinations(places, 2):
         if d != e and sizes[a] == sizes[b] and (home.get(a) == e or home.get(b) == d):
-            swapped = _replace(layout, d, (*layout[d][:i], b, *layout[d][i + 1 :]))
-            renamed.append(_replace(swapped, e, (*layout[e][:j], a, *layout[e][j + 1 :])))
+            swapped = with_entry(layout, d, (*layout[d][:i], b, *layout[d][i + 1 :]))
+            renamed.append(with_entry(swapped, e, (*layout[e][:j], a, *layout[e][j + 1 :])))
     for dims in renamed:
         yield from itertools.product(*[_orders(axes, want) for axes, want in zip(dims, target, strict=True)])
 

@@ -76,7 +76,7 @@ def _are_the_parts(sources: Sequence[Atom], params: Mapping[str, Any]) -> bool:
 def _extended(
     region: Region, sources: Sequence[Atom], fill: Atom, axes: Axes, aval: ShapedArray, params: dict[str, Any]
 ) -> Atom | None:
-    """Windows made of known ones that overlap them, and of the rows that these lack, where that sends less; None if it does not.
+    """Windows put together from known overlapping windows and the rows that these lack; None if that does not send less.
 
         x[:-1:2] and x[1::2] of rows that the axes do not divide     the windows of the second begin and end one row later
 

@@ -137,7 +137,7 @@ class Changes:
     weighed: bool = False
 
     def add(self, inner: Changes) -> None:
-        """Count what an equation inside of this one changed as this one's."""
+        """Add the changes of an equation inside of this one."""
         self.moves |= inner.moves
         self.copies += inner.copies
         self.cuts += inner.cuts

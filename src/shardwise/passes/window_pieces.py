@@ -32,7 +32,7 @@ def _rewritten(program: Program, env: Env) -> Program:
 
 
 def _sliced(program: Program, env: Env) -> Program:
-    """Slices along other dims as windows of slices: where loops read them, or where that makes a smaller window."""
+    """A slice of a window along other dims becomes a window of a slice, if loops read it or the window gets smaller."""
     used, reads = users(program), read_by_loops(program, env.spread)
     outputs = {v for v in program.outputs if isinstance(v, Var)}
     replaced: dict[int, list[Equation]] = {}

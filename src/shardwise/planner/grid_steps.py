@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Atom, Branches, Equation, Kernel, Literal, Loop, Program, Var, region_of
 from shardwise.passes import inline_calls
 from shardwise.planner.flops import Product, Work, work_of
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 
-Ndarray = np.ndarray[Any, np.dtype[Any]]
 _Known = Mapping[Atom, Ndarray]  # a value per position, whose dims are the grid's axes, or 1
 _LONGEST = 1 << 14  # trips of a loop that are followed
 

@@ -6,7 +6,6 @@ the op that says so.
 
 from __future__ import annotations
 
-from functools import partial
 from types import EllipsisType
 from typing import Any
 
@@ -169,13 +168,13 @@ def _shown(op: Op, of: Place, place: tuple[Array, tuple[Any, ...]], index: Any, 
     """The op of a program that is shown on a part of a Ref; of a value, it has its shape and dtype."""
     ref, outer = place
     aval = of.inner_aval()
-    forms, operands = [], []
+    forms, operands = list[Any](), list[Any]()
     for whole, part in (*outer, (aval, index)):
         if part is not ... or not outer:
             forms.append(form_of(whole.shape, part, operands))
     shape = part_type(aval, index).shape
-    cast = (lambda x: x) if op is addupdate_p else partial(cast_to, aval.dtype)
-    given = [value_of_kind(cast(as_value(x)), aval, shape) for x in values]
+    given = [as_value(x) if op is addupdate_p else cast_to(aval.dtype, as_value(x)) for x in values]
+    given = [value_of_kind(x, aval, shape) for x in given]
     trace: Any = current_trace()
     while type(trace) is not ShownTrace:  # derivatives and maps of functions that are shown
         given = [trace.leave_reference(x, of) for x in given]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -105,12 +105,15 @@ class _Again:
 
 def _without_arrays(index: Any, arrays: list[Any]) -> Any:
     """An index as a value that hashes; the arrays in it go into that list."""
-    return tuple([_part(p, arrays) for p in index]) if isinstance(index, tuple) else _part(index, arrays)
+    if not isinstance(index, tuple):
+        return _part(index, arrays)
+    return tuple([_part(p, arrays) for p in cast("tuple[Any, ...]", index)])
 
 
 def _part(p: Any, arrays: list[Any]) -> Any:
     if isinstance(p, slice):
-        return slice, (p.start, p.stop, p.step)
+        s = cast("slice[Any, Any, Any]", p)
+        return slice, (s.start, s.stop, s.step)
     if isinstance(p, Slice):
         return Slice, (_part(p.start, arrays), p.size, p.stride)
     if isinstance(p, (list, np.ndarray, Array)):

@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.base.shapes import Shape
-
-Ndarray = np.ndarray[Any, Any]
+from shardwise.base.shapes import Ndarray, Shape
 
 
 class BlockForm:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import BY_NAME
-from shardwise.runtime.blocks import Ndarray
+from shardwise.base.shapes import Ndarray
 
 _UNSIGNED = 1
 CODES = {

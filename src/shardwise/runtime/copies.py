@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.hollow import hollow, is_hollow
@@ -21,8 +21,6 @@ from shardwise.runtime.memory import pool
 
 if TYPE_CHECKING:
     from shardwise.runtime.loops import Call
-
-Ndarray = np.ndarray[Any, Any]
 
 
 def copied(x: Ndarray, dtype: Any = None) -> Ndarray:

@@ -1,7 +1,7 @@
 """Threads of which one runs at a time: each device has one, and passes the baton on when it waits in a collective.
 
-Comes in: runners that are ready. Goes out: the order in which they run, or the error that ends them all: the first that one
-of them raised, or that nobody can go on.
+Comes in: runners that are ready. Goes out: the order in which they run, or the error that ends them all: the first
+exception of a runner, or a deadlock.
 """
 
 from __future__ import annotations

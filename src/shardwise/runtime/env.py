@@ -63,7 +63,7 @@ class Env:
         return found
 
     def first_part(self, axes: tuple[str, ...]) -> int | None:
-        """The position along `axes` of this process's first device; None where its others do not follow one by one."""
+        """The position along `axes` of this process's first device; None if its devices are not consecutive."""
         if axes not in self._first_parts:
             dims = [self.dim(a) for a in axes]
             parts = np.moveaxis(self.index(axes), dims, range(len(dims))).reshape(-1)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir.op import Op
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
 Operands = Sequence[tuple[Ndarray, ...]]

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy._core.multiarray import count_nonzero  # np.count_nonzero costs five times as much on few elements
 
-Block = np.ndarray[Any, Any]
-_Function = Callable[[Block, Block], Block]
-_greatest: Callable[..., Block] = np.maximum.reduce
-_least: Callable[..., Block] = np.minimum.reduce
+from shardwise.base.shapes import Ndarray
+
+_Function = Callable[[Ndarray, Ndarray], Ndarray]
+_greatest: Callable[..., Ndarray] = np.maximum.reduce
+_least: Callable[..., Ndarray] = np.minimum.reduce
 _FEW = 1024  # floats that are counted as they are; bools are counted faster
 
 
@@ -25,7 +26,7 @@ def has_signs(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
-def no_zeros(x: Block) -> bool:
+def no_zeros(x: Ndarray) -> bool:
     """Whether no element is zero."""
     return count_nonzero(x if x.size <= _FEW else np.not_equal(x, 0)) == x.size
 
@@ -33,7 +34,7 @@ def no_zeros(x: Block) -> bool:
 # -- of two operands -------------------------------------------------------------------------------------------------------
 
 
-def _maximum(x: Block, y: Block) -> Block:
+def _maximum(x: Ndarray, y: Ndarray) -> Ndarray:
     out = np.maximum(x, y)
     if not y.ndim:
         return _beside_scalar(out, x, y, False)
@@ -45,7 +46,7 @@ def _maximum(x: Block, y: Block) -> Block:
     return _where_equal(out, x, y, np.bitwise_and(x.view(bits), y.view(bits)))
 
 
-def _minimum(x: Block, y: Block) -> Block:
+def _minimum(x: Ndarray, y: Ndarray) -> Ndarray:
     out = np.minimum(x, y)
     if not y.ndim:
         return _beside_scalar(out, x, y, True)
@@ -57,7 +58,7 @@ def _minimum(x: Block, y: Block) -> Block:
     return _where_equal(out, x, y, np.bitwise_or(x.view(bits), y.view(bits)))
 
 
-def _beside_scalar(out: Block, x: Block, y: Block, wins: bool) -> Block:
+def _beside_scalar(out: Ndarray, x: Ndarray, y: Ndarray, wins: bool) -> Ndarray:
     """`out`, whose zeros may have the wrong sign, of `x` and a scalar `y`. `wins`: a zero with a sign does."""
     if y:  # nowhere are both zero
         return out
@@ -69,7 +70,7 @@ def _beside_scalar(out: Block, x: Block, y: Block, wins: bool) -> Block:
     return _where_equal(out, x, y, x)
 
 
-def _where_equal(out: Block, x: Block, y: Block, zeros: Block) -> Block:
+def _where_equal(out: Ndarray, x: Ndarray, y: Ndarray, zeros: Ndarray) -> Ndarray:
     """`out` with `zeros`, or the bits of elements, where `x` and `y` are equal."""
     np.copyto(out.view(zeros.dtype), zeros, where=np.equal(x, y))
     return out
@@ -85,12 +86,12 @@ def function(reduction: str, dtype: np.dtype[Any]) -> _Function:
     return _maximum if reduction == "max" else _minimum
 
 
-def maximum(x: Block, y: Block) -> Block:
+def maximum(x: Ndarray, y: Ndarray) -> Ndarray:
     """The greater one of each two elements."""
     return function("max", x.dtype)(x, y)
 
 
-def minimum(x: Block, y: Block) -> Block:
+def minimum(x: Ndarray, y: Ndarray) -> Ndarray:
     """The lesser one of each two elements."""
     return function("min", x.dtype)(x, y)
 
@@ -98,7 +99,7 @@ def minimum(x: Block, y: Block) -> Block:
 # -- of all elements along dims --------------------------------------------------------------------------------------------
 
 
-def _maximum_along(x: Block, axis: Any, dtype: Any = None, keepdims: bool = False) -> Block:
+def _maximum_along(x: Ndarray, axis: Any, dtype: Any = None, keepdims: bool = False) -> Ndarray:
     out = _greatest(x, axis, dtype, None, keepdims)
     if (not out.ndim and out) or count_nonzero(out) == out.size:
         return out
@@ -106,19 +107,19 @@ def _maximum_along(x: Block, axis: Any, dtype: Any = None, keepdims: bool = Fals
     return _signed_zeros(out, _greatest(_as_integers(x), axis, None, None, keepdims) < 0)
 
 
-def _minimum_along(x: Block, axis: Any, dtype: Any = None, keepdims: bool = False) -> Block:
+def _minimum_along(x: Ndarray, axis: Any, dtype: Any = None, keepdims: bool = False) -> Ndarray:
     out = _least(x, axis, dtype, None, keepdims)
     if (not out.ndim and out) or count_nonzero(out) == out.size:
         return out
     return _signed_zeros(out, _least(_as_integers(x), axis, None, None, keepdims) < 0)  # no element is below 0
 
 
-def _as_integers(x: Block) -> Block:
+def _as_integers(x: Ndarray) -> Ndarray:
     """The bits of floats as integers, which are negative where the floats have a sign."""
     return x.view(_integers[x.itemsize])
 
 
-def _signed_zeros(out: Block, negative: Block) -> Block:
+def _signed_zeros(out: Ndarray, negative: Ndarray) -> Ndarray:
     """`out` with the zeros replaced by those of the given signs."""
     if out.size == 1:
         return np.full(out.shape, -0.0 if negative else 0.0, out.dtype)
@@ -129,7 +130,7 @@ def _signed_zeros(out: Block, negative: Block) -> Block:
 _integers = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 
 
-def reducer(reduction: str, dtype: np.dtype[Any]) -> Callable[..., Block]:
+def reducer(reduction: str, dtype: np.dtype[Any]) -> Callable[..., Ndarray]:
     """``np.maximum.reduce`` or ``np.minimum.reduce`` for blocks of that dtype."""
     if not has_signs(dtype):
         return np.maximum.reduce if reduction == "max" else np.minimum.reduce

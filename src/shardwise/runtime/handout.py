@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Ndarray = np.ndarray[Any, Any]
+from shardwise.base.shapes import Ndarray
 
 
 def read_only(x: Ndarray) -> Ndarray:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-Ndarray = np.ndarray[Any, Any]
+from shardwise.base.shapes import Ndarray
+
 _ZEROS = np.frombuffer(bytes(64), np.uint8)  # on `bytes`: nobody can ever write to it
 _ADDRESS = _ZEROS.__array_interface__["data"][0]
 _made = False  # whether there is any; looking for the address of an array takes a microsecond

@@ -34,8 +34,8 @@ def loop_of(
 
 
 def readers_first(program: Program) -> Program:
-    """`program` with what updates an input behind all else that reads it, where that does not wait for the update: then the
-    update may be written over the input.
+    """`program` with each update of an input moved behind the input's other readers, unless a reader needs the update: then
+    the update may be written over the input.
     """
     if any(map(calls_user, program.equations)):  # in the order in which they stand
         return program

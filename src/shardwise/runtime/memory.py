@@ -18,9 +18,8 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime import costs
-
-Ndarray = np.ndarray[Any, Any]
 
 _PAGE = 4096
 _LINE = 64
@@ -81,7 +80,7 @@ def _readable(size: float) -> str:
 class Pool:
     """Buffers by size class, the least recently returned ones dropped first beyond `limit` bytes.
 
-    `held` counts the bytes that wait for use, `used` those in live arrays, `peak` the most that were; `count` the arrays made.
+    `held`: bytes of buffers that wait for use; `used`: bytes in live arrays, at most `peak` so far; `count`: arrays made.
     """
 
     def __init__(self, limit: int | None = None) -> None:

@@ -14,11 +14,10 @@ import numpy as np
 
 from shardwise.base.dtypes import finfo, iinfo, isdtype
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ndarray
 from shardwise.base.small_integers import by_bytes, is_below_byte, reduced_by_bytes
 from shardwise.ir.op import Fold
 from shardwise.runtime import extrema, folds
-
-Ndarray = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

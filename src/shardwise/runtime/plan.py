@@ -19,9 +19,9 @@ from numpy._core import umath as _umath
 
 from shardwise.base.generated import define
 from shardwise.base.locks import cached_property
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import PLACES
 from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
 # XLA computes inf and nan in silence. This is what `np.errstate(all="ignore")` sets, without its cost on every call.
@@ -161,7 +161,7 @@ class PlanWriter:
         return "\n".join(lines)
 
     def equation(self, eqn: Equation, dead: list[Var]) -> list[str]:
-        """The lines that compute it; those of `dead` that they delete themselves are taken from that list."""
+        """The lines that compute an equation. Variables that these lines delete themselves are removed from `dead`."""
         if eqn.op.view and eqn.op.across is None and eqn.inputs and all(map(self._is_constant, eqn.inputs)):
             return self._constant_view(eqn, dead)
         for var in eqn.outputs:

@@ -13,9 +13,9 @@ from typing import Any
 from shardwise.base.dtypes import short_name
 from shardwise.base.errors import DivergenceError
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ndarray
 from shardwise.ir.op import Op
 from shardwise.ir.program import Source
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.exchange import Mapped, exchange
 
 Place = frozenset[tuple[str, int]]  # mesh axis names with the device's coordinates

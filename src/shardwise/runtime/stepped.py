@@ -19,8 +19,8 @@ from shardwise.base.caches import recent
 from shardwise.base.dtypes import physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, subprograms, unwrapped
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import kernel_of
 from shardwise.runtime.rendezvous import CollectiveCall, Place, Rendezvous

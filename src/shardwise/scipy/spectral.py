@@ -125,18 +125,14 @@ def _spectra(
     if overlap >= n:
         raise ValueError("noverlap must be less than nperseg.")
     step = n - overlap
-    longest = max(s.shape[-1] for s in signals)
     onesided = return_onesided and not issubdtype(dtype, np.complexfloating)
     if return_onesided and not onesided:
         warnings.warn("Input data is complex, switching to return_onesided=False", stacklevel=3)
-    parts, total = [], longest
+    longest = max(s.shape[-1] for s in signals)
+    signals = [_extended(s, longest, n, step, boundary, padded) for s in signals]
+    total = signals[-1].shape[-1]
+    parts = []
     for s in signals:
-        at = lambda a, b, s=s: [(0, 0)] * (s.ndim - 1) + [(a, b)]  # noqa: E731
-        s = jnp.pad(s, at(0, longest - s.shape[-1]))
-        s = _BOUNDARIES[boundary](s, at(n // 2, n // 2))
-        if padded:
-            s = jnp.pad(s, at(0, -(s.shape[-1] - n) % step % n))
-        total = s.shape[-1]
         frames = _detrended(_frames(s, n, step), detrend)
         frames = frames * jnp.expand_dims(weights, range(frames.ndim - 1))
         parts.append(jnp.fft.rfft(frames, size) if onesided else jnp.fft.fft(frames, size))
@@ -146,9 +142,7 @@ def _spectra(
     if onesided and not stft:
         # Each frequency stands for its negative one too, but 0 and the highest of an even number have none.
         both = np.full(result.shape[-1], 2.0)
-        both[0] = 1
-        if size % 2 == 0:
-            both[-1] = 1
+        both[[0] if size % 2 else [0, -1]] = 1
         result = result * jnp.asarray(both, result.dtype).reshape((1,) * (result.ndim - 1) + (-1,))
     result = result.astype(result_dtype)
     if y is None and not stft:
@@ -159,6 +153,17 @@ def _spectra(
         times = times - n / 2 / fs
     # [..., windows, frequencies]: frequencies take the place of the samples.
     return frequencies, times, jnp.moveaxis(jnp.swapaxes(result, -1, -2), -2, axis)
+
+
+def _extended(signal: Any, length: int, n: int, step: int, boundary: str | None, padded: bool) -> Any:
+    """A signal with zeros up to `length` samples, then its boundaries, then, if `padded`, zeros that fill the last window of n."""
+
+    def at(before: int, behind: int) -> list[tuple[int, int]]:
+        return [(0, 0)] * (signal.ndim - 1) + [(before, behind)]
+
+    signal = jnp.pad(signal, at(0, length - signal.shape[-1]))
+    signal = _BOUNDARIES[boundary](signal, at(n // 2, n // 2))
+    return jnp.pad(signal, at(0, -(signal.shape[-1] - n) % step % n)) if padded else signal
 
 
 def stft(

@@ -16,11 +16,11 @@ def kernel(function):
     return function
 
 
-def normal(*shape, seed=0, dtype=np.float32):
+def normal(*shape, seed=0, dtype: Any = np.float32):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def call(m, body, out, *args, dtype=np.float32, **options):
+def call(m, body, out, *args, dtype: Any = np.float32, **options):
     shape = (
         m.jax.ShapeDtypeStruct(out, dtype) if isinstance(out, tuple) and all(isinstance(n, int) for n in out) else out
     )

@@ -6,6 +6,7 @@ JAX's own kernels, interpreted, gave the same to 1e-6 in all of these cases (a m
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def agree(f, g, *args):
         np.testing.assert_allclose(a, b, atol=2e-4)  # sums of 256 products of numbers about 1
 
 
-def made(mask, **options):
+def made(mask, **options) -> Any:
     return splash.make_splash_mha(mask, head_shards=1, q_seq_shards=1, **options)
 
 
@@ -84,7 +85,7 @@ def test_segments_caps_and_sinks():
     mask = jnp.asarray(MASKS["causal"][:, :, :])
     ids = splash.SegmentIds(IDS, IDS)
     kernel = made(MASKS["causal"], attn_logits_soft_cap=2.0)
-    agree(lambda *x: kernel(*x, ids), lambda *x: plainly(*x, mask, IDS, 2.0), *operands())
+    agree(lambda q, k, v: kernel(q, k, v, ids), lambda q, k, v: plainly(q, k, v, mask, IDS, 2.0), *operands())
     sinks = jnp.array([0.5, -1.0, 2.0, 0.0])
     kernel = made(MASKS["causal"])
     agree(
@@ -98,7 +99,7 @@ def test_segments_caps_and_sinks():
 def test_one_head_of_keys_and_the_reference():
     q, k, v = operands(groups=1)
     mask = jnp.asarray(MASKS["causal"][:, :, :])
-    kernel = splash.make_splash_mqa_single_device(MASKS["causal"])
+    kernel: Any = splash.make_splash_mqa_single_device(MASKS["causal"])
     agree(lambda q, k, v: kernel(q, k[0], v[0]), lambda q, k, v: plainly(q, k, v, mask), q, k, v)
     np.testing.assert_allclose(
         splash.make_masked_mqa_reference(MASKS["causal"])(q, k[0], v[0]), plainly(q, k, v, mask), atol=2e-5
@@ -116,7 +117,7 @@ def test_residuals_have_no_derivative():
 @pytest.mark.parametrize("name", ["causal", "of each head"])
 def test_splash_over_devices(name):
     mesh = jax.make_mesh((2, 2), ("heads", "rows"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    kernel = splash.make_splash_mha(MASKS[name], head_shards=2, q_seq_shards=2)
+    kernel: Any = splash.make_splash_mha(MASKS[name], head_shards=2, q_seq_shards=2)
     spec = kernel.manual_sharding_spec(NamedSharding(mesh, PartitionSpec("heads", "rows")))
     rows, keys = PartitionSpec("heads", "rows"), PartitionSpec("heads")
     both = jax.jit(
@@ -131,7 +132,7 @@ def test_splash_over_devices(name):
         )
 
 
-FLASH = {
+FLASH: dict[str, tuple[dict[str, Any], Any]] = {
     "plain": ({}, None),
     "causal": ({"causal": True}, np.tril(np.ones(SHAPE, bool))),
 }
@@ -166,7 +167,7 @@ def test_what_does_not_fit_is_refused():
         (lambda: made(MASKS["causal"])(q, k[:, :128], v[:, :128]), "mask is for 256 keys, but there are 128"),
         (lambda: made(MASKS["causal"], block_sizes=splash.BlockSizes(100, 128)), "q_block_size=100 should divide"),
         (lambda: made(MASKS["causal"], block_sizes=splash.BlockSizes(128, 64)), "multiple of 128"),
-        (lambda: masks.NumpyMask(np.ones(3)), "2-dim array"),
+        (lambda: masks.NumpyMask(np.ones(3, bool)), "2-dim array"),
         (lambda: masks.MultiHeadMask([masks.FullMask((2, 2)), masks.FullMask((2, 3))]), r"got: \(2, 3\), expected: \(2, 2\)"),
         (lambda: jax.grad(lambda x: flash.flash_attention(x, x, x, block_sizes=few).sum())(x), "not all backward"),
     ):  # fmt: skip

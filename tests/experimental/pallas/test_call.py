@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ def second_axis(x_ref, o_ref):
     o_ref[...] = x_ref[...] * pl.program_id(1)
 
 
-def spec(index_map, block=(4,)):
+def spec(index_map, block=(4,)) -> dict[str, Any]:
     return {"grid": (2,), "in_specs": [pl.BlockSpec(block, index_map)], "out_specs": HALF}
 
 
@@ -90,7 +92,7 @@ def test_outside_of_kernels():
 
 
 def test_what_only_such_a_machine_gives_a_meaning():
-    for call in (pl.core_map, pl.kernel, pltpu.emit_pipeline, pltpu.prng_seed):
+    for call in (*(getattr(pl, name) for name in ("core_map", "kernel")), pltpu.emit_pipeline, pltpu.prng_seed):
         with pytest.raises(NotImplementedError, match="is not supported"):
             call(None)
     for call in (pltpu.make_async_remote_copy, pltpu.async_remote_copy):
@@ -101,7 +103,7 @@ def test_what_only_such_a_machine_gives_a_meaning():
 
 
 def test_hints_change_nothing():
-    hints = {
+    hints: dict[str, Any] = {
         "interpret": pltpu.InterpretParams(),
         "compiler_params": pltpu.CompilerParams(dimension_semantics=("parallel",)),
         "cost_estimate": pl.CostEstimate(flops=8, transcendentals=0, bytes_accessed=64),
@@ -199,7 +201,7 @@ def test_estimates():
     assert cost == pl.CostEstimate(flops=128, transcendentals=8, bytes_accessed=224)
     assert cost.to_json().startswith(b'{"flops": 128, "transcendentals": 8,')
     with pytest.raises(ValueError, match="flops is not an int"):
-        pl.CostEstimate(1.5, 0, 0)
+        pl.CostEstimate(1.5, 0, 0)  # type: ignore[arg-type]
 
 
 def test_bits_of_rows():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def messages(data: bytes) -> Iterator[bytes]:
         at += size
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
     at = 0
     while at < len(data):
         key, at = varint(data, at)
@@ -47,8 +48,8 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             yield key >> 3, value
 
 
-def node(data: bytes) -> dict[str, object]:
-    found: dict[str, object] = {"deps": []}
+def node(data: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {"deps": []}
     for tag, value in fields(data):
         if tag == 10:
             parts = dict(fields(value))
@@ -64,7 +65,7 @@ def node(data: bytes) -> dict[str, object]:
     return found
 
 
-def read(file) -> list[dict[str, object]]:
+def read(file) -> list[dict[str, Any]]:
     first, *nodes = messages(file.read_bytes())
     assert dict(fields(first)) == {1: b"0.0.4"}
     return [node(n) for n in nodes]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
-from shardwise.experimental.sparse.formats import JAXSparse
+from shardwise.experimental.sparse.formats import is_sparse
 from shardwise.transforms.derivatives.autodiff import value_and_grad as _value_and_grad
 from shardwise.transforms.derivatives.jacobians import jacfwd as _jacfwd
 from shardwise.transforms.derivatives.jacobians import jacrev as _jacrev
@@ -59,20 +59,16 @@ def grad(
     return wrapped
 
 
-def _is_sparse(x: Any) -> bool:
-    return isinstance(x, JAXSparse)
-
-
 def _elements(arg: Any) -> Any:
-    return tree_map(lambda x: x.data if _is_sparse(x) else x, arg, is_leaf=_is_sparse)
+    return tree_map(lambda x: x.data if is_sparse(x) else x, arg, is_leaf=is_sparse)
 
 
 def _with_elements(arg: Any, elements: Any) -> Any:
     """`arg` with other elements in its sparse arrays, and other arrays."""
-    leaves, tree = tree_flatten(arg, is_leaf=_is_sparse)
+    leaves, tree = tree_flatten(arg, is_leaf=is_sparse)
     found: list[Any] = []
     for leaf, own in zip(leaves, tree.flatten_up_to(elements), strict=True):
-        if _is_sparse(leaf):
+        if is_sparse(leaf):
             parts, structure = tree_flatten(leaf)  # the elements come first in every format
             own = tree_unflatten(structure, [own, *parts[1:]])
         found.append(own)
@@ -107,7 +103,7 @@ def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
 
             def of_elements(*elements: Any) -> Any:
                 result = call(*elements)
-                if any(map(_is_sparse, tree_leaves(result, is_leaf=_is_sparse))):
+                if any(map(is_sparse, tree_leaves(result, is_leaf=is_sparse))):
                     raise NotImplementedError(
                         f"sparse.{name} of a function with a sparse result. Make it dense by todense(), or give its elements."
                     )
@@ -148,14 +144,14 @@ def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _with_rows(arg: Any, slopes: Any) -> Any:
     """`arg` with slopes in place of its elements, whose leading dims become batch dims."""
-    leaves, tree = tree_flatten(arg, is_leaf=_is_sparse)
+    leaves, tree = tree_flatten(arg, is_leaf=is_sparse)
     return tree_unflatten(
         tree, [_rows_of(leaf, own) for leaf, own in zip(leaves, tree.flatten_up_to(slopes), strict=True)]
     )
 
 
 def _rows_of(leaf: Any, slopes: Any) -> Any:
-    if not _is_sparse(leaf):
+    if not is_sparse(leaf):
         return slopes
     build = lambda own: _with_elements(leaf, own)  # noqa: E731
     for _ in range(slopes.ndim - leaf.data.ndim):

@@ -58,6 +58,11 @@ class JAXSparse(ABC):
         return f"{type(self).__name__}({self.dtype.name}{list(self.shape)}, nse={self.nse}{counts})"
 
 
+def is_sparse(x: Any) -> bool:
+    """Whether `x` is an array in a sparse format."""
+    return isinstance(x, JAXSparse)
+
+
 def only_sparse_dims(name: str, n_dense: int, n_batch: int) -> None:
     """NotImplementedError unless all dims are sparse."""
     if n_dense or n_batch:

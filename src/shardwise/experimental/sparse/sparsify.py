@@ -14,7 +14,7 @@ from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.experimental.sparse import pieces, regions
 from shardwise.experimental.sparse.bcoo import BCOO
 from shardwise.experimental.sparse.bcsr import BCSR
-from shardwise.experimental.sparse.formats import JAXSparse
+from shardwise.experimental.sparse.formats import is_sparse
 from shardwise.experimental.sparse.products import as_bcoo, bcoo_conv_general_dilated, bcoo_dot_general
 from shardwise.ir import Equation, Literal, Op, Program, Var, bind, eagerly, literal
 from shardwise.ops.control.cond import cond_p
@@ -60,10 +60,10 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
 
     @wraps(f)
     def called(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = tree_flatten((args, kwargs), is_leaf=_is_sparse)
-        if not any(map(_is_sparse, leaves)):
+        leaves, tree = tree_flatten((args, kwargs), is_leaf=is_sparse)
+        if not any(map(is_sparse, leaves)):
             return f(*args, **kwargs)
-        sparse = [i for i, x in enumerate(leaves) if _is_sparse(x)]
+        sparse = [i for i, x in enumerate(leaves) if is_sparse(x)]
         dense = [i for i, x in enumerate(leaves) if isinstance(x, (np.ndarray, np.generic, jnp.ndarray))]
 
         def of_arrays(*arrays: Any) -> Any:
@@ -80,14 +80,10 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
         results = _run(closed.program, [*closed.consts, *entered, *[jnp.asarray(leaves[i]) for i in dense]])
         if all(isinstance(leaves[i], BCSR) for i in sparse):
             rows = [(x, leaves[i]) for x, i in zip(entered, sparse, strict=True)]
-            results = [_in_rows(x, rows) if _is_sparse(x) and x.ndim == 2 else x for x in results]
+            results = [_in_rows(x, rows) if is_sparse(x) and x.ndim == 2 else x for x in results]
         return tree_unflatten(tree_flatten(shape)[1], results)
 
     return called
-
-
-def _is_sparse(x: Any) -> bool:
-    return isinstance(x, JAXSparse)
 
 
 def _in_rows(x: BCOO, known: Sequence[tuple[BCOO, BCSR]]) -> BCSR:
@@ -103,7 +99,7 @@ def _run(program: Program, values: Values) -> list[Any]:
     read = lambda a: env[a] if isinstance(a, Var) else a  # noqa: E731
     for eqn in program.equations:
         operands = [read(a) for a in eqn.inputs]
-        outs = _results(eqn, operands) if any(map(_is_sparse, operands)) else _bound(eqn, operands)
+        outs = _results(eqn, operands) if any(map(is_sparse, operands)) else _bound(eqn, operands)
         env.update(zip(eqn.outputs, outs, strict=True))
     return [as_array(x) if isinstance(x, Literal) else x for x in map(read, program.outputs)]
 
@@ -128,7 +124,7 @@ def _results(eqn: Equation, operands: Values) -> list[Any]:
 
 
 def _refused(eqn: Equation, operands: Values) -> NotImplementedError:
-    given = ", ".join(str(x) if _is_sparse(x) else x.aval.str_short() for x in operands)
+    given = ", ".join(str(x) if is_sparse(x) else x.aval.str_short() for x in operands)
     return NotImplementedError(
         f"{eqn.op.name} of {given} has no sparse form. Use todense() of the sparse operand, and call sparsify on the rest."
     )
@@ -151,20 +147,20 @@ def _elementwise(eqn: Equation, x: BCOO) -> BCOO:
 
 
 def _sum(eqn: Equation, x: Any, y: Any) -> Any:
-    if _is_sparse(x) and _is_sparse(y):
+    if is_sparse(x) and is_sparse(y):
         return x + y if eqn.op is add_p else x - y
-    dense = [v.todense() if _is_sparse(v) else v for v in (x, y)]
+    dense = [v.todense() if is_sparse(v) else v for v in (x, y)]
     return _bound(eqn, dense)[0]
 
 
 def _product(eqn: Equation, x: Any, y: Any) -> Any:
-    if _is_sparse(x) and _is_sparse(y):
+    if is_sparse(x) and is_sparse(y):
         return pieces.bcoo_multiply_sparse(x, y)
-    return x * as_array(y) if _is_sparse(x) else y * as_array(x)
+    return x * as_array(y) if is_sparse(x) else y * as_array(x)
 
 
 def _quotient(eqn: Equation, x: Any, y: Any) -> Any:
-    if _is_sparse(y):
+    if is_sparse(y):
         raise _refused(eqn, (x, y))
     whole = (
         np.issubdtype(x.dtype, np.integer) and not x.unique_indices
@@ -192,13 +188,13 @@ def _reshaped(eqn: Equation, x: BCOO) -> BCOO:
 
 
 def _window(eqn: Equation, x: Any, *starts: Any) -> BCOO:
-    if not _is_sparse(x):
+    if not is_sparse(x):
         raise _refused(eqn, (x, *starts))
     return pieces.bcoo_dynamic_slice(x, [as_array(s) for s in starts], eqn.params["slice_sizes"])
 
 
 def _concatenate(eqn: Equation, *parts: Any) -> BCOO:
-    found = [x if _is_sparse(x) else BCOO.fromdense(as_array(x), nse=as_array(x).size) for x in parts]
+    found = [x if is_sparse(x) else BCOO.fromdense(as_array(x), nse=as_array(x).size) for x in parts]
     return pieces.bcoo_concatenate(found, dimension=eqn.params["dimension"])
 
 
@@ -213,7 +209,7 @@ def _cut(eqn: Equation, x: BCOO) -> BCOO:
 
 
 def _gathered(eqn: Equation, x: Any, starts: Any) -> BCOO:
-    if not _is_sparse(x):
+    if not is_sparse(x):
         raise _refused(eqn, (x, starts))
     params = eqn.params
     return pieces.bcoo_gather(
@@ -223,7 +219,7 @@ def _gathered(eqn: Equation, x: Any, starts: Any) -> BCOO:
 
 def _convolved(eqn: Equation, x: Any, y: Any) -> BCOO:
     given = {k: eqn.params[k] for k in _WINDOWS}
-    dense = [v if _is_sparse(v) else as_array(v) for v in (x, y)]
+    dense = [v if is_sparse(v) else as_array(v) for v in (x, y)]
     return bcoo_conv_general_dilated(*dense, **given)
 
 

@@ -18,6 +18,7 @@ from shardwise.base.dtypes import KeyDtype, as_dtype, canonicalize, is_key_dtype
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.removed import ABSENT, old_argument
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, eagerly, is_eager
 from shardwise.ir.axis_scope import PRINTS_ONCE
@@ -28,7 +29,6 @@ from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.rules.out_sharding import in_context
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.sharding import SingleDeviceSharding, get_abstract_mesh
 

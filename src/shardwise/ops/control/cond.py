@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import equality_errors, keystr, tree_leaves_with_path, tree_unflatten
 from shardwise.base.wrapping import code_of, name_of
@@ -37,7 +38,6 @@ from shardwise.ops.elementwise.selection import clamp
 from shardwise.ops.rules.convert import as_array, as_value, handed_out
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import dtype_kind
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
 _INT32 = np.dtype(np.int32)

@@ -64,7 +64,7 @@ def narrow_cond(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
 def _settled(
     carry: set[int], part_of: Callable[[tuple[int, ...]], ProgramPart], inputs: range
 ) -> tuple[tuple[int, ...], ProgramPart]:
-    """These carries and those that their next values follow from, with the body's part that gives them; `inputs` are its carries."""
+    """A closed set of carries, `carry` among them: all that their next values depend on; and the part of the body that computes these."""
     while True:
         kept = tuple(sorted(carry))
         part = part_of(kept)

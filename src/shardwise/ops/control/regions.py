@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import DimAxes
+from shardwise.base.shapes import DimAxes, Ndarray
 from shardwise.ir import Atom, Literal, Program, ShapedArray, Var, live_equations, subprograms
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.loop import readers_first
 from shardwise.runtime.plan import Plan

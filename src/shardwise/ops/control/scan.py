@@ -11,6 +11,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import physical
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_children, treedef_tuple
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, Tracer, bind, define_op
@@ -36,7 +37,7 @@ from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array, as_value, handed_out
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.shapes import stack
-from shardwise.runtime.blocks import Ndarray, with_dim_at
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.loop import loop_of
 

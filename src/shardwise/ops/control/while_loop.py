@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_map, tree_unflatten, treedef_tuple
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, bind, define_op
@@ -43,7 +44,6 @@ from shardwise.ops.control.regions import (
 )
 from shardwise.ops.rules.convert import as_array, handed_out
 from shardwise.ops.rules.derivative import later
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
 _BOOL = np.dtype(np.bool_)

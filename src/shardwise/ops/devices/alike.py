@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import ShapedArray, bind, define_op
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, full_in_front
-from shardwise.ops.rules.operands import Block
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule, pointwise_rule
 
@@ -20,7 +20,7 @@ def _type(x: ShapedArray, y: ShapedArray) -> tuple[ShapedArray, ...]:
     return x, y
 
 
-def _kernel(env: Env, x: Block, y: Block) -> tuple[Block, ...]:
+def _kernel(env: Env, x: Ndarray, y: Ndarray) -> tuple[Ndarray, ...]:
     return x, y
 
 

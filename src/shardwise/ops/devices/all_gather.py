@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
@@ -29,7 +29,7 @@ from shardwise.ops.devices.lines import (
 )
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import do, full_in_front, later
-from shardwise.runtime.blocks import Ndarray, with_dim_at, with_ones
+from shardwise.runtime.blocks import with_dim_at, with_ones
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import physical
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, SmallForm, literal
 from shardwise.ir.axis_scope import is_checked, varying_checked
 from shardwise.ir.op import Params, Types
@@ -37,7 +38,7 @@ from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.rules.derivative import do, full_in_front, later
 from shardwise.runtime import costs
-from shardwise.runtime.blocks import Ndarray, with_dim_at, with_ones
+from shardwise.runtime.blocks import with_dim_at, with_ones
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool

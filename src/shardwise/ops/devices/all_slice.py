@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, ShapedArray, SmallForm
 from shardwise.ir.op import Params
 from shardwise.ops.devices.batching import Batched, require_single_axis, unmerged
@@ -15,7 +16,6 @@ from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.lines import own_entries
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import do, full_in_front, later
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
 

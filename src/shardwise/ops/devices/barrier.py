@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Equation, Narrowed, PartOf, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import along, back, do
-from shardwise.ops.rules.operands import Block
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -31,7 +31,7 @@ def _barrier_type(*types: ShapedArray) -> tuple[ShapedArray, ...]:
     return types
 
 
-def _barrier_kernel(env: Env, *blocks: Block) -> tuple[Block, ...]:
+def _barrier_kernel(env: Env, *blocks: Ndarray) -> tuple[Ndarray, ...]:
     return blocks
 
 
@@ -89,7 +89,7 @@ def _name_type(x: ShapedArray, *, name: str) -> ShapedArray:
     return ShapedArray(x.shape, x.dtype, x.weak_type)
 
 
-def _name_kernel(env: Env, x: Block, *, name: str) -> Block:
+def _name_kernel(env: Env, x: Ndarray, *, name: str) -> Ndarray:
     return x
 
 
@@ -107,7 +107,7 @@ def _offload_type(x: ShapedArray, *, memory_kind: str) -> ShapedArray:
     return x
 
 
-def _offload_kernel(env: Env, x: Block, *, memory_kind: str) -> Block:
+def _offload_kernel(env: Env, x: Ndarray, *, memory_kind: str) -> Ndarray:
     return x
 
 

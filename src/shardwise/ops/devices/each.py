@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir.op import Params
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.monoids import MONOIDS
 
 Operands = Sequence[Sequence[Ndarray]]

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.blocks import with_dim_at
-
-Block = np.ndarray[Any, Any]
 
 FIRST = 128  # samples per run in the first round, for all cuts together
 LATER = 32  # samples per run and cut in later rounds
 
 
-def even_cuts(keys: Sequence[Block], count: int, mine: Sequence[int], gather: Callable[[Block], Block]) -> Block:
+def even_cuts(
+    keys: Sequence[Ndarray], count: int, mine: Sequence[int], gather: Callable[[Ndarray], Ndarray]
+) -> Ndarray:
     """The cuts of `count` sorted runs into `count` parts of a run's size: int [run, row, cut], with 0 and the size as outer cuts.
 
     `keys` are the sort keys of this process's runs, numbered `mine`: most significant first, each [run, row, position]. ``gather``
@@ -50,8 +50,8 @@ def even_cuts(keys: Sequence[Block], count: int, mine: Sequence[int], gather: Ca
 
 
 def _narrowed(
-    samples: Sequence[Block], valid: Block, step: Block, low: Block, high: Block, wanted: Block
-) -> tuple[Block, Block]:
+    samples: Sequence[Ndarray], valid: Ndarray, step: Ndarray, low: Ndarray, high: Ndarray, wanted: Ndarray
+) -> tuple[Ndarray, Ndarray]:
     """The new windows [run, row, cut], from samples [run, row, cut, place] taken every `step` elements of the old windows."""
     count, rows, cuts, most = valid.shape
     together = lambda x: with_dim_at(x, 0, 2).reshape(rows, cuts, count * most)  # noqa: E731
@@ -60,7 +60,7 @@ def _narrowed(
     np.put_along_axis(place, order, np.arange(count * most), 2)
     place = np.where(valid, with_dim_at(place.reshape(rows, cuts, count, most), 2, 0), count * most)
 
-    def sorted_along(x: Block) -> Block:
+    def sorted_along(x: Ndarray) -> Ndarray:
         return np.take_along_axis(together(np.broadcast_to(x, valid.shape)), order, 2)
 
     # Bounds on the rank of a sample, itself included: at least the elements that the samples up to it stand for; at most these and one
@@ -76,13 +76,13 @@ def _narrowed(
     return low + passed, np.where(more, low + step * (ahead + 1) - 1, np.broadcast_to(high, ahead.shape))
 
 
-def _last(true: Block) -> Block:
+def _last(true: Ndarray) -> Ndarray:
     """The last index along the last dim with a true value, or -1."""
     n = true.shape[-1]
     return np.where(true.any(-1), n - 1 - np.argmax(true[..., ::-1], -1), -1)
 
 
-def _first(true: Block) -> Block:
+def _first(true: Ndarray) -> Ndarray:
     """The first index along the last dim with a true value, or its size."""
     return np.where(true.any(-1), np.argmax(true, -1), true.shape[-1])
 

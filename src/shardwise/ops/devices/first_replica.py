@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, ShapedArray, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import pointwise
@@ -14,7 +15,7 @@ from shardwise.ops.devices.each import Operands
 from shardwise.ops.devices.lines import Kernel, block_bytes, front_of, line_of, sending, settling, tag_of
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.derivative import do
-from shardwise.runtime.blocks import Ndarray, with_ones
+from shardwise.runtime.blocks import with_ones
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world

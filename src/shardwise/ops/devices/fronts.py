@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir.op import Params, Types
-from shardwise.runtime.blocks import Ndarray, expanded, from_front, in_front
+from shardwise.runtime.blocks import expanded, from_front, in_front
 from shardwise.runtime.env import Env
 
 Groups = tuple[tuple[int, ...], ...]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Box, Collective, Equation, ShapedArray, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
@@ -38,7 +39,7 @@ from shardwise.ops.devices.lines import (
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import later
 from shardwise.runtime import copies
-from shardwise.runtime.blocks import Ndarray, with_dim_at, with_ones
+from shardwise.runtime.blocks import with_dim_at, with_ones
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import ShapedArray
 from shardwise.ir.op import Params, Types
-from shardwise.runtime.blocks import Ndarray, expanded, from_front, in_front
+from shardwise.runtime.blocks import expanded, from_front, in_front
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import number_of, the_world

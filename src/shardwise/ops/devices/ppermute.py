@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, ShapedArray, Shown, SmallForm, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, require_single_axis
@@ -29,7 +30,6 @@ from shardwise.ops.devices.lines import (
 )
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.derivative import do, full_in_front, later
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import Run, rows_in_runs, runs_of
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Absorbed, Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_slice import all_slice
@@ -28,7 +29,7 @@ from shardwise.ops.devices.lines import (
 )
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import do, full_in_front, later
-from shardwise.runtime.blocks import Ndarray, with_dim_at
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.base.shapes import DimAxes
+from shardwise.base.shapes import DimAxes, Ndarray
 from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
 from shardwise.ops.devices.lines import Kernel, as_slice, block_bytes, line_of, sending, settling, tag_of
-from shardwise.runtime.blocks import Ndarray, expanded
+from shardwise.runtime.blocks import expanded
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import Message, Route, the_world

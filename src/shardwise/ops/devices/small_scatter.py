@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Equation, Spread
 from shardwise.ops.devices.all_slice import all_slice
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.small import BodyWriter, Value, Wanted, moves_fit, over_devices, reduction_fits, relocated

@@ -10,28 +10,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Axes
+from shardwise.base.shapes import Axes, Ndarray
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.runtime.blocks import expanded, with_ones
 from shardwise.runtime.env import Env
-
-Block = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
     """A block with joined dims, as far as this process owns them: `begins[d]` is the first position owned of dim d."""
 
-    block: Block
+    block: Ndarray
     begins: dict[int, int]
 
 
-def join(env: Env, x: Block, split: Sequence[Axes], *others: Block) -> Joined | None:
+def join(env: Env, x: Ndarray, split: Sequence[Axes], *others: Ndarray) -> Joined | None:
     """`x` with the parts of each split dim joined.
 
     None if this process's parts are not adjacent, if it owns only one device's part, or if `others` vary along these axes.
@@ -70,13 +68,13 @@ class OwnParts(NamedTuple):
         are_joined: whether `block` has joined dims.
     """
 
-    block: Block
+    block: Ndarray
     sizes: list[int]
-    begins: dict[int, Block]
+    begins: dict[int, Ndarray]
     are_joined: bool
 
 
-def own_parts(env: Env, x: Block, split: Sequence[Axes] | None, *others: Block, joins: bool = True) -> OwnParts:
+def own_parts(env: Env, x: Ndarray, split: Sequence[Axes] | None, *others: Ndarray, joins: bool = True) -> OwnParts:
     """The parts of `x`, whose dims these axes `split`; they are joined as `join` does it, if `joins`."""
     lead = env.lead
     sizes = list(x.shape[lead:])
@@ -93,7 +91,7 @@ def own_parts(env: Env, x: Block, split: Sequence[Axes] | None, *others: Block, 
     return OwnParts(x, sizes, begins, True)
 
 
-def cut(env: Env, x: Block, split: Sequence[Axes]) -> Block:
+def cut(env: Env, x: Ndarray, split: Sequence[Axes]) -> Ndarray:
     """Inverse of `join`: a view."""
     gone = [env.dim(a) for axes in split for a in axes]
     order = [i for i in range(env.lead) if i not in gone]
@@ -108,14 +106,14 @@ def cut(env: Env, x: Block, split: Sequence[Axes]) -> Block:
     return x.reshape(shape).transpose([place[i] for i in range(x.ndim)])
 
 
-def moved_in(env: Env, x: Block, axes: Axes) -> Block:
+def moved_in(env: Env, x: Ndarray, axes: Axes) -> Ndarray:
     """`x` with the leading dims of `axes` turned into the first dims of the shard; extents of 1 remain in their place."""
     dims = [env.dim(a) for a in axes]
     order = [*(i for i in range(env.lead) if i not in dims), *dims, *range(env.lead, x.ndim)]
     return with_ones(x.transpose(order), dims)
 
 
-def combined(env: Env, x: Block, axes: Axes, kind: str) -> Block:
+def combined(env: Env, x: Ndarray, axes: Axes, kind: str) -> Ndarray:
     """The reduction over this process's devices along `axes`."""
     assert all_reduce.kernel is not None
     own = Env(env.axis_names, tuple(env.extent(a) for a in env.axis_names), env.extra)

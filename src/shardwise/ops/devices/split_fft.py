@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_to_all import all_to_all_op
@@ -28,7 +29,7 @@ from shardwise.ops.devices.each import Operands, first_operands
 from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import Kernel, line_of
 from shardwise.ops.devices.rules import same_dims
-from shardwise.runtime.blocks import Ndarray, with_dim_at
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import thread_count
 

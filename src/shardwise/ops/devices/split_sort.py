@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
@@ -21,7 +22,7 @@ from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import Line, back_from, block_bytes, front_of, line_of, sending, settling, tag_of
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.order import comparable, sorted_rows
-from shardwise.runtime.blocks import Ndarray, with_dim_at
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world
@@ -116,7 +117,7 @@ class Runs:
         others = [k for k in range(len(line.ranks)) if k != line.me]
         runs_of = [self.runs_of(k) for k in range(len(line.ranks))]
 
-        def taken(run: int, to: int) -> Ndarray:
+        def take_run(run: int, to: int) -> Ndarray:
             low, high = cuts[run, :, to, None], cuts[run, :, to + 1, None]
             return x[self.mine.index(run)][(position >= low) & (position < high)]
 
@@ -124,7 +125,7 @@ class Runs:
             return int(lengths[np.ix_(runs_of[k], range(rows), runs_of[to])].sum())
 
         def message(k: int) -> Ndarray:
-            return np.concatenate([taken(run, to) for run in self.mine for to in runs_of[k]])
+            return np.concatenate([take_run(run, to) for run in self.mine for to in runs_of[k]])
 
         sends = [(k, message(k)) for k in others]
         takes = [(k, line.me - (line.me > k), pool.empty((elements(k, line.me),), x.dtype)) for k in others]
@@ -140,7 +141,7 @@ class Runs:
                 place = (position >= begin) & (position < begin + length)
                 k = self.owners[run]
                 if k == line.me:
-                    out[i][place] = taken(run, to)
+                    out[i][place] = take_run(run, to)
                 else:
                     n = int(length.sum())
                     out[i][place] = got[k][done[k] : done[k] + n]

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype, canonicalize
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ops.elementwise import complex_loops
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.derivative import along, back, do, scalar, strongly, unknown
 from shardwise.ops.rules.operands import (
-    Block,
     aligned,
     broadcast_shape,
     check_kind,
@@ -35,7 +35,7 @@ _BOOL = np.dtype(np.bool_)
 # -- kernels: integers as XLA defines them -------------------------------------------------------------------------------
 
 
-def _div(x: Block, y: Block) -> Block:
+def _div(x: Ndarray, y: Ndarray) -> Ndarray:
     """Floats divide exactly; integers truncate, x / 0 has all bits set, and the least integer / -1 wraps."""
     if x.dtype.kind == "c":
         return complex_loops.divide(x, y)
@@ -52,7 +52,7 @@ def _div(x: Block, y: Block) -> Block:
     return np.where(zero, np.array(-1).astype(x.dtype), quotient) if np.any(zero) else quotient
 
 
-def _rem(x: Block, y: Block) -> Block:
+def _rem(x: Ndarray, y: Ndarray) -> Ndarray:
     """The remainder with the sign of `x`; x rem 0 is x for integers."""
     if dtype_kind(x.dtype) not in "iu":
         return np.fmod(x, y)
@@ -62,21 +62,21 @@ def _rem(x: Block, y: Block) -> Block:
     return np.where(zero, x, out) if np.any(zero) else out
 
 
-def _atan2(x: Block, y: Block) -> Block:
+def _atan2(x: Ndarray, y: Ndarray) -> Ndarray:
     if x.dtype.kind != "c":
         return np.arctan2(x, y)
     i = x.dtype.type(1j)
     return -i * np.log((y + i * x) / np.sqrt(x * x + y * y))
 
 
-def _complex(x: Block, y: Block) -> Block:
+def _complex(x: Ndarray, y: Ndarray) -> Ndarray:
     out = np.empty(np.broadcast_shapes(x.shape, y.shape), "c8" if x.dtype.itemsize == 4 else "c16")
     out.real = x
     out.imag = y
     return out
 
 
-def _mulhi(x: Block, y: Block) -> Block:
+def _mulhi(x: Ndarray, y: Ndarray) -> Ndarray:
     """The upper half of the product's bits."""
     bits = 8 * x.dtype.itemsize
     if bits < 64:
@@ -257,7 +257,7 @@ def _complex_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
     return ShapedArray(broadcast_shape("complex", (x.shape, y.shape)), dtype, x.weak_type and y.weak_type)
 
 
-def _complex_kernel(env: Env, x: Block, y: Block) -> Block:
+def _complex_kernel(env: Env, x: Ndarray, y: Ndarray) -> Ndarray:
     return _complex(*aligned(env, (x, y)))
 
 
@@ -282,14 +282,14 @@ def _pow_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
     return ShapedArray(broadcast_shape("pow", (x.shape, y.shape)), x.dtype, x.weak_type and y.weak_type)
 
 
-def _pow(x: Block, y: Block) -> Block:
+def _pow(x: Ndarray, y: Ndarray) -> Ndarray:
     if y.ndim == 0 and x.dtype.kind == "f" and y == 0.5:  # np.power would use the square root, for -0.0 and -inf too
         root = np.sqrt(np.where(x == -np.inf, x.dtype.type(np.inf), x))
         return np.add(root, 0, dtype=x.dtype)
     return np.power(x, y)
 
 
-def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
+def _pow_kernel(env: Env, x: Ndarray, y: Ndarray) -> Ndarray:
     return _pow_of(x.dtype, y.dtype)(*aligned(env, (x, y)))
 
 

@@ -7,22 +7,23 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import itemsize_bits
+from shardwise.base.shapes import Ndarray
 from shardwise.base.small_integers import is_below_byte
 from shardwise.ir import Array, bind
 from shardwise.ops.elementwise import elementwise_ir as ir
-from shardwise.ops.rules.operands import Block, elementwise_op, operands
+from shardwise.ops.rules.operands import elementwise_op, operands
 
 __all__ = [
     "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right_arithmetic", "shift_right_logical",
 ]  # fmt: skip
 
 
-def _shift_right_logical(x: Block, y: Block) -> Block:
+def _shift_right_logical(x: Ndarray, y: Ndarray) -> Ndarray:
     unsigned = np.dtype(f"u{x.dtype.itemsize}")
     return np.right_shift(x.view(unsigned), y.view(unsigned)).view(x.dtype)
 
 
-def _shift_right_arithmetic(x: Block, y: Block) -> Block:
+def _shift_right_arithmetic(x: Ndarray, y: Ndarray) -> Ndarray:
     """Shift in copies of the sign bit from the left, for unsigned integers too."""
     if x.dtype.kind == "i":
         return np.right_shift(x, y)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ops.rules.operands import Block
+from shardwise.base.shapes import Ndarray
 
 
-def by_dtype(ufunc: np.ufunc, complex_function: Callable[[Block], Block], single: Any = None) -> tuple[Any, Any]:
+def by_dtype(ufunc: np.ufunc, complex_function: Callable[[Ndarray], Ndarray], single: Any = None) -> tuple[Any, Any]:
     """A function that calls `complex_function` on complex blocks, `single` (if given) on float32, else `ufunc`; and its choice."""
     narrow = np.dtype(np.float32)
 
@@ -19,7 +19,7 @@ def by_dtype(ufunc: np.ufunc, complex_function: Callable[[Block], Block], single
             return complex_function
         return ufunc if single is None or dtype != narrow else single
 
-    def function(x: Block) -> Block:
+    def function(x: Ndarray) -> Ndarray:
         return choose(x.dtype)(x)
 
     function.__name__ = ufunc.__name__

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise.base.config import config
 from shardwise.base.dtypes import default_dtype, finfo, is_key_dtype, itemsize_bits, physical
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tree import tree_map
 from shardwise.ir import Array, Literal, ShapedArray, Shown, SmallForm, as_literal, bind, define_op, literal
 from shardwise.ir.key_uses import HANDS_ON
@@ -18,7 +19,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import along, back, do, later
-from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, int_limits, operand, requested_dtype
+from shardwise.ops.rules.operands import Value, check_kind, dtype_kind, int_limits, operand, requested_dtype
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule, own_factors
 
@@ -36,11 +37,11 @@ def _convert_type(x: ShapedArray, *, new_dtype: Any, weak_type: bool) -> ShapedA
     return ShapedArray(x.shape, new_dtype, weak_type)
 
 
-def _convert_kernel(env: Env, x: Block, *, new_dtype: Any, weak_type: bool) -> Block:
+def _convert_kernel(env: Env, x: Ndarray, *, new_dtype: Any, weak_type: bool) -> Ndarray:
     return cast(x, new_dtype)
 
 
-def _convert_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
+def _convert_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray], Ndarray]:
     return caster(physical(in_types[0].dtype), physical(params["new_dtype"]))
 
 
@@ -71,13 +72,13 @@ convert_element_type_p = define_op(
 )
 
 
-def cast(x: Block, dtype: Any) -> Block:
+def cast(x: Ndarray, dtype: Any) -> Ndarray:
     """`x` in another dtype as XLA casts: floats saturate into integers (NaN gives 0), integers wrap, complex drop imag."""
     return caster(x.dtype, physical(dtype))(x)
 
 
 @functools.cache
-def caster(source: Any, target: Any) -> Callable[[Block], Block]:
+def caster(source: Any, target: Any) -> Callable[[Ndarray], Ndarray]:
     """The function that casts blocks from one NumPy dtype to another."""
     if source == target:
         return lambda x: x
@@ -97,7 +98,7 @@ def caster(source: Any, target: Any) -> Callable[[Block], Block]:
     return lambda x: x.astype(target)
 
 
-def _float_to_int(x: Block, dtype: Any) -> Block:
+def _float_to_int(x: Ndarray, dtype: Any) -> Ndarray:
     if x.dtype.itemsize < 4:
         x = x.astype(np.float32)
     low, high = int_limits(dtype)
@@ -112,7 +113,7 @@ def _float_to_int(x: Block, dtype: Any) -> Block:
     return np.clip(_float_to_int(x, wide), low, high).astype(dtype)
 
 
-def _saturated(x: Block, raw: Block | None, high: int) -> Block:
+def _saturated(x: Ndarray, raw: Ndarray | None, high: int) -> Ndarray:
     """`raw` (x cast to an integer) with out-of-range values saturated."""
     out = np.asarray(x.astype(np.int64) if raw is None else raw)
     suspect = out == int_limits(out.dtype)[0]  # the processor's result for values out of range
@@ -220,7 +221,7 @@ def _bitcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((factors[: len(shape)],), (factors[: len(other)],), longest, kinds)
 
 
-def _bitcast_kernel(env: Env, x: Block, *, new_dtype: Any) -> Block:
+def _bitcast_kernel(env: Env, x: Ndarray, *, new_dtype: Any) -> Ndarray:
     old, new = itemsize_bits(x.dtype), itemsize_bits(new_dtype)
     if old == new:
         return x.view(new_dtype)
@@ -231,7 +232,7 @@ def _bitcast_kernel(env: Env, x: Block, *, new_dtype: Any) -> Block:
     return np.ascontiguousarray(x).view(new_dtype)[..., 0]
 
 
-def _recut(x: Block, old: int, dtype: Any, new: int) -> Block:
+def _recut(x: Ndarray, old: int, dtype: Any, new: int) -> Ndarray:
     """Elements of `old` bits as elements of `new` bits, one of which takes a byte of memory although it has fewer bits."""
     in_memory = np.unpackbits(np.ascontiguousarray(x)[..., None].view(np.uint8), axis=-1, bitorder="little")
     bits = in_memory[..., :old]
@@ -279,7 +280,7 @@ def _reduce_precision_type(x: ShapedArray, *, exponent_bits: int, mantissa_bits:
     return ShapedArray(x.shape, x.dtype, x.weak_type)
 
 
-def _reduce_precision_kernel(env: Env, x: Block, *, exponent_bits: int, mantissa_bits: int) -> Block:
+def _reduce_precision_kernel(env: Env, x: Ndarray, *, exponent_bits: int, mantissa_bits: int) -> Ndarray:
     info = finfo(x.dtype)
     bits = np.dtype(f"u{x.dtype.itemsize}")
     out = np.ascontiguousarray(x).view(bits)
@@ -333,7 +334,7 @@ def _same_type(x: ShapedArray) -> ShapedArray:
     return ShapedArray(x.shape, x.dtype, x.weak_type)
 
 
-def _identity(env: Env, x: Block) -> Block:
+def _identity(env: Env, x: Ndarray) -> Ndarray:
     return x
 
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ops.elementwise import complex_ir, complex_points
-from shardwise.ops.rules.operands import Block
 from shardwise.runtime.loops import ufunc_of_loop
 from shardwise.runtime.machine import Lane, Lanes, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
@@ -45,7 +45,9 @@ _exp_loop, _sqrt_loop = _ufunc("exp", _exp), _ufunc("sqrt", _sqrt)
 _div_loop = lru_cache(maxsize=1)(lambda: ufunc_of_loop("divide", complex_ir.quotient, 2, "complex64"))
 
 
-def _computed(made: Callable[[], np.ufunc | None], special: Callable[..., Block], blocks: tuple[Block, ...]) -> Block:
+def _computed(
+    made: Callable[[], np.ufunc | None], special: Callable[..., Ndarray], blocks: tuple[Ndarray, ...]
+) -> Ndarray:
     """The ufunc of complex64 blocks, and `special` where its results are zero or not finite; `special` for other types."""
     loop = None if any(b.dtype != np.complex64 for b in blocks) else made()
     if loop is None:
@@ -57,7 +59,7 @@ def _computed(made: Callable[[], np.ufunc | None], special: Callable[..., Block]
     return out
 
 
-def _in_parts(loop: np.ufunc, blocks: tuple[Block, ...]) -> Block:
+def _in_parts(loop: np.ufunc, blocks: tuple[Ndarray, ...]) -> Ndarray:
     """The ufunc's result; that of large blocks by several threads, if they are dense in the same order of dims."""
     x = blocks[0]
     if x.size < _SHARED or any(b.shape != x.shape or b.strides != x.strides for b in blocks):
@@ -76,22 +78,22 @@ def _in_parts(loop: np.ufunc, blocks: tuple[Block, ...]) -> Block:
     return out.reshape([x.shape[d] for d in order]).transpose(np.argsort(order))
 
 
-def exp(x: Block) -> Block:
+def exp(x: Ndarray) -> Ndarray:
     """``e**x``."""
     return _computed(_exp_loop, complex_points.exp, (x,))
 
 
-def sqrt(x: Block) -> Block:
+def sqrt(x: Ndarray) -> Ndarray:
     """The square root with a non-negative real part."""
     return _computed(_sqrt_loop, complex_points.sqrt, (x,))
 
 
-def divide(x: Block, y: Block) -> Block:
+def divide(x: Ndarray, y: Ndarray) -> Ndarray:
     """``x / y``; of complex64 in float64, rounded once."""
     return _computed(_div_loop, _divide, (x, y))
 
 
-def _divide(x: Block, y: Block) -> Block:
+def _divide(x: Ndarray, y: Ndarray) -> Ndarray:
     if x.dtype != np.complex64:
         return complex_points.divide(x, y)
     return complex_points.divide(x.astype(np.complex128), y.astype(np.complex128)).astype(np.complex64)

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-Block = np.ndarray[Any, Any]
-Parts = tuple[Block, Block]
+from shardwise.base.shapes import Ndarray
+
+Parts = tuple[Ndarray, Ndarray]
 
 
-def _defined(ufunc: Any, where: Callable[[Block, Block], Block]) -> Callable[[Block], Block]:
+def _defined(ufunc: Any, where: Callable[[Ndarray, Ndarray], Ndarray]) -> Callable[[Ndarray], Ndarray]:
     """`ufunc`, but NaN in both parts unless ``where(real, imag)``."""
 
-    def function(x: Block) -> Block:
+    def function(x: Ndarray) -> Ndarray:
         out = np.asarray(ufunc(x))
         if not np.isfinite(x).all():
             out[~where(x.real, x.imag)] = complex(np.nan, np.nan) if out.dtype.kind == "c" else np.nan
@@ -27,19 +28,19 @@ def _defined(ufunc: Any, where: Callable[[Block, Block], Block]) -> Callable[[Bl
     return function
 
 
-def _first_is_finite(first: Block, second: Block) -> Block:
+def _first_is_finite(first: Ndarray, second: Ndarray) -> Ndarray:
     return np.isfinite(first)
 
 
-def _second_is_finite(first: Block, second: Block) -> Block:
+def _second_is_finite(first: Ndarray, second: Ndarray) -> Ndarray:
     return np.isfinite(second)
 
 
-def _both_are_finite(first: Block, second: Block) -> Block:
+def _both_are_finite(first: Ndarray, second: Ndarray) -> Ndarray:
     return np.isfinite(first) & np.isfinite(second)
 
 
-def _no_nan(first: Block, second: Block) -> Block:
+def _no_nan(first: Ndarray, second: Ndarray) -> Ndarray:
     return ~(np.isnan(first) | np.isnan(second))  # the C library treats infinity as larger than NaN
 
 
@@ -56,7 +57,7 @@ log = _defined(np.log, _no_nan)
 _less_one = _defined(np.expm1, _second_is_finite)
 
 
-def expm1(x: Block) -> Block:
+def expm1(x: Ndarray) -> Ndarray:
     """``e**x - 1``; real for real numbers, including infinities. The real part is a difference, so that its zeros are positive."""
     out = _less_one(x)
     out.real += 0
@@ -64,7 +65,7 @@ def expm1(x: Block) -> Block:
     return out
 
 
-def _log1p_near_one(x: Block) -> Block:
+def _log1p_near_one(x: Ndarray) -> Ndarray:
     """`np.log1p` of finite numbers, with all digits where 1 + x has a modulus near 1.
 
     The square of that modulus less one is 2 real + real**2 + imag**2, which float64 holds well enough for complex64; for complex128 the
@@ -85,7 +86,7 @@ def _log1p_near_one(x: Block) -> Block:
     return out
 
 
-def _square_and_rest(a: Block) -> Parts:
+def _square_and_rest(a: Ndarray) -> Parts:
     """a * a, and its rounding error (Dekker's product)."""
     square = a * a
     high = a * 134217729.0
@@ -98,10 +99,10 @@ _log1p_near_one.__name__ = "log1p"
 log1p = _defined(_log1p_near_one, _no_nan)
 
 
-def _cut_along(part: str, ufunc: Any, where: Callable[[Block, Block], Block]) -> Callable[[Block], Block]:
+def _cut_along(part: str, ufunc: Any, where: Callable[[Ndarray, Ndarray], Ndarray]) -> Callable[[Ndarray], Ndarray]:
     """`ufunc`, but on the branch cut ``where(part, the other)`` a part of -0.0 gives the same value as 0.0."""
 
-    def function(x: Block) -> Block:
+    def function(x: Ndarray) -> Ndarray:
         along = getattr(x, part)
         cut = (along == 0) & np.signbit(along) & where(x.real, x.imag)
         if cut.any():
@@ -124,7 +125,7 @@ acosh = _cut_along("imag", np.arccosh, lambda real, imag: real < 1)
 asinh = _cut_along("real", np.arcsinh, lambda real, imag: np.abs(imag) > 1)
 
 
-def square(x: Block) -> Block:
+def square(x: Ndarray) -> Ndarray:
     """`x` times itself; where squares overflow, their difference is (real - imag) * (real + imag)."""
     out = np.asarray(np.square(x))
     lost = ~np.isfinite(out)
@@ -136,7 +137,7 @@ def square(x: Block) -> Block:
     return out
 
 
-def sign(x: Block) -> Block:
+def sign(x: Ndarray) -> Ndarray:
     """`x` over its modulus, part by part; 0 of 0."""
     size = absolute(x)
     size[size == 0] = 1
@@ -145,12 +146,12 @@ def sign(x: Block) -> Block:
     return out
 
 
-def divide(x: Block, y: Block) -> Block:
+def divide(x: Ndarray, y: Ndarray) -> Ndarray:
     """`x` over `y`. Infinite over finite is infinite and finite over infinite is zero, in any direction of the plane.
 
     Over zero, each part is multiplied by infinity with the sign of the zero's real part.
     """
-    out: Block = np.asarray(np.true_divide(x, y))
+    out: Ndarray = np.asarray(np.true_divide(x, y))
     by_zero = np.equal(y, 0) & ~(np.isnan(np.real(x)) & np.isnan(np.imag(x)))
     if by_zero.any():
         infinity = np.copysign(out.dtype.type(np.inf).real, np.real(y))
@@ -171,6 +172,6 @@ def divide(x: Block, y: Block) -> Block:
     return out
 
 
-def _direction(part: Block) -> Block:
+def _direction(part: Ndarray) -> Ndarray:
     """1 for an infinite part, 0 for another, with the part's sign."""
     return np.copysign(np.isinf(part).astype(part.dtype), part)

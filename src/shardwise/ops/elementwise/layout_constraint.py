@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.op import Params
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import along, back
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.sharding.formats import Layout
 

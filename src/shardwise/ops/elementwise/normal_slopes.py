@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from shardwise.ops.rules.operands import Block
+from shardwise.base.shapes import Ndarray
 
 __all__: list[str] = []
 
@@ -19,12 +19,12 @@ _FAR = -60.0
 _LEFT = (1.0, -2.0, 10.0, -74.0, 706.0, -8162.0)  # -x (h + x) in powers of 1 / x**2
 
 
-def slope(x: Block) -> Block:
+def slope(x: Ndarray) -> Ndarray:
     """h."""
     return _slope(x.astype(np.float64)).astype(x.dtype, copy=False)
 
 
-def curvature(x: Block) -> Block:
+def curvature(x: Ndarray) -> Ndarray:
     """h (h + x): 1 far below zero, 0 far above it."""
     wide = x.astype(np.float64)
     with np.errstate(all="ignore"):
@@ -36,7 +36,7 @@ def curvature(x: Block) -> Block:
         return np.where(wide < _FAR, (1 + u * left) * left, near).astype(x.dtype, copy=False)
 
 
-def _slope(x: Block) -> Block:
+def _slope(x: Ndarray) -> Ndarray:
     import scipy.special
 
     with np.errstate(all="ignore"):

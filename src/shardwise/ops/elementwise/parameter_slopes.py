@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ops.rules.operands import Block
+from shardwise.base.shapes import Ndarray
 
 __all__: list[str] = []
 
@@ -26,7 +26,7 @@ _BERNOULLI = (
 _FIRST = 12  # terms of zeta's series that are added one by one
 
 
-def _series(tops: tuple[Block, ...], bottoms: tuple[Block, ...], x: Block) -> tuple[Block, list[Block]]:
+def _series(tops: tuple[Ndarray, ...], bottoms: tuple[Ndarray, ...], x: Ndarray) -> tuple[Ndarray, list[Ndarray]]:
     """The sum over k of ``x**k / k! * prod (top)_k / prod (bottom)_k``, and its derivatives in all tops and bottoms."""
     term, slopes = np.ones_like(x), [np.zeros_like(x) for _ in (*tops, *bottoms)]
     value, sums = term.copy(), [s.copy() for s in slopes]
@@ -61,10 +61,10 @@ def _series(tops: tuple[Block, ...], bottoms: tuple[Block, ...], x: Block) -> tu
     return value, [np.where(lost, np.nan, s) for s in sums]
 
 
-def _doubles(function: Callable[..., Block]) -> Callable[..., Block]:
+def _doubles(function: Callable[..., Ndarray]) -> Callable[..., Ndarray]:
     """The function in double precision, on operands of any one dtype and broadcasting shapes."""
 
-    def kernel(*blocks: Block) -> Block:
+    def kernel(*blocks: Ndarray) -> Ndarray:
         dtype = blocks[0].dtype
         with np.errstate(all="ignore"):
             out = function(*np.broadcast_arrays(*(np.asarray(b, np.float64) for b in blocks)))
@@ -73,10 +73,10 @@ def _doubles(function: Callable[..., Block]) -> Callable[..., Block]:
     return kernel
 
 
-def hyp1f1_slope(operand: int) -> Callable[..., Block]:
+def hyp1f1_slope(operand: int) -> Callable[..., Ndarray]:
     """The derivative of ``hyp1f1(a, b, x)`` in `a` (0) or `b` (1)."""
 
-    def slope(a: Any, b: Any, x: Any) -> Block:
+    def slope(a: Any, b: Any, x: Any) -> Ndarray:
         below = x < 0  # hyp1f1(a, b, x) = exp(x) hyp1f1(b - a, b, -x)
         _, (in_a, in_b) = _series((np.where(below, b - a, a),), (b,), np.abs(x))
         scale = np.exp(np.minimum(x, 0))
@@ -87,10 +87,10 @@ def hyp1f1_slope(operand: int) -> Callable[..., Block]:
     return _doubles(slope)
 
 
-def hyp2f1_slope(operand: int) -> Callable[..., Block]:
+def hyp2f1_slope(operand: int) -> Callable[..., Ndarray]:
     """The derivative of ``hyp2f1(a, b, c, x)`` in `a` (0), `b` (1) or `c` (2), for x < 1."""
 
-    def slope(a: Any, b: Any, c: Any, x: Any) -> Block:
+    def slope(a: Any, b: Any, c: Any, x: Any) -> Ndarray:
         # hyp2f1(a, b, c, x) = (1 - x)**-a hyp2f1(a, c - b, c, x / (x - 1))
         below = x < 0
         z = np.where(below, x / (x - 1), np.where(x < 1, x, np.nan))
@@ -105,7 +105,7 @@ def hyp2f1_slope(operand: int) -> Callable[..., Block]:
     return _doubles(slope)
 
 
-def _zeta_slope(s: Any, q: Any) -> Block:
+def _zeta_slope(s: Any, q: Any) -> Ndarray:
     """By Euler and Maclaurin's formula for ``log(t) / t**s``."""
     total = np.zeros_like(s)
     for n in range(_FIRST):

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise import normal_slopes, scipy_ir
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.elementwise.parameter_slopes import hyp1f1_slope, hyp2f1_slope
 from shardwise.ops.rules.derivative import Pushes, do, later, unknown
-from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype, elementwise_op
+from shardwise.ops.rules.operands import aligned, broadcast_shape, check_kind, check_same_dtype, elementwise_op
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule, pointwise_rule
 
@@ -25,7 +26,7 @@ __all__: list[str] = []
 def _function(name: str) -> Any:
     """SciPy's ufunc in the operands' precision, or in double if it has no other loop."""
 
-    def function(*blocks: Block) -> Block:
+    def function(*blocks: Ndarray) -> Ndarray:
         import scipy.special
 
         dtype = blocks[0].dtype
@@ -40,12 +41,12 @@ def _function(name: str) -> Any:
     return function
 
 
-def _owens_t(h: Block, a: Block) -> Block:
+def _owens_t(h: Ndarray, a: Ndarray) -> Ndarray:
     """Odd in `a`, also at -0.0."""
     return np.copysign(_function("owens_t")(h, a), a)
 
 
-def _hyp1f1(a: Block, b: Block, x: Block) -> Block:
+def _hyp1f1(a: Ndarray, b: Ndarray, x: Ndarray) -> Ndarray:
     """SciPy's function does not return at infinity: the result there is infinite with the sign for large x, or 1 for a = 0."""
     far = x == np.inf
     found = _function("hyp1f1")(a, b, np.where(far, x.dtype.type(1000), x))
@@ -215,7 +216,7 @@ _several_pointwise = later("shardwise.runtime.small", "several_pointwise")
 
 
 def _pair(name: str) -> Op:
-    def kernel(env: Env, x: Block) -> tuple[Block, ...]:
+    def kernel(env: Env, x: Ndarray) -> tuple[Ndarray, ...]:
         import scipy.special
 
         (block,) = aligned(env, [x])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.base.small_integers import by_bytes, is_below_byte
 from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import elementwise_error, specs_from_rule
@@ -15,15 +16,7 @@ from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.derivative import along, do, filled, is_linear, spread, unbroadcast
-from shardwise.ops.rules.operands import (
-    Block,
-    aligned,
-    broadcast_shape,
-    check_same_dtype,
-    dtype_kind,
-    operand,
-    operands,
-)
+from shardwise.ops.rules.operands import aligned, broadcast_shape, check_same_dtype, dtype_kind, operand, operands
 from shardwise.runtime import extrema
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
@@ -70,7 +63,7 @@ def _agree(types: Sequence[ShapedArray]) -> bool:
 _BIG = 1 << 14  # elements; from here on mispredicted branches cost more than NumPy calls
 
 
-def _choose(which: Block, no: Block, yes: Block) -> Block:
+def _choose(which: Ndarray, no: Ndarray, yes: Ndarray) -> Ndarray:
     """``np.where(which, yes, no)``; for many elements by bit operations, as NumPy's loop branches on each element."""
     if which.size < _BIG or no.dtype.itemsize > 8:
         return np.where(which, yes, no)
@@ -82,7 +75,7 @@ def _choose(which: Block, no: Block, yes: Block) -> Block:
     return np.bitwise_xor(out, no, out=out).view(yes.dtype)
 
 
-def _select(which: Block, *cases: Block) -> Block:
+def _select(which: Ndarray, *cases: Ndarray) -> Ndarray:
     if which.dtype.kind == "b":
         return _choose(which, cases[0], cases[-1])
     out = cases[0]
@@ -91,7 +84,7 @@ def _select(which: Block, *cases: Block) -> Block:
     return out
 
 
-def _select_kernel(env: Env, *blocks: Block) -> Block:
+def _select_kernel(env: Env, *blocks: Ndarray) -> Ndarray:
     return _select(*aligned(env, blocks))
 
 
@@ -225,14 +218,14 @@ def _clamp_type(low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShapedAr
 
 
 @functools.cache
-def _clamp_of(dtype: Any) -> Callable[[Block, Block, Block], Block]:
+def _clamp_of(dtype: Any) -> Callable[[Ndarray, Ndarray, Ndarray], Ndarray]:
     """The kernel for blocks of `dtype`."""
     if is_below_byte(dtype):
         return by_bytes(_clamp)
     maximum, minimum = extrema.function("max", dtype), extrema.function("min", dtype)
     simple = not extrema.has_signs(dtype)
 
-    def clamp(low: Block, x: Block, high: Block) -> Block:
+    def clamp(low: Ndarray, x: Ndarray, high: Ndarray) -> Ndarray:
         if x.size >= _BIG and dtype.kind in "iuf" and np.all(low) and np.all(high):  # one pass, but slow to start
             return np.clip(x, low, high)
         out = np.minimum(np.maximum(x, low), high)
@@ -243,11 +236,11 @@ def _clamp_of(dtype: Any) -> Callable[[Block, Block, Block], Block]:
     return clamp
 
 
-def _clamp(low: Block, x: Block, high: Block) -> Block:
+def _clamp(low: Ndarray, x: Ndarray, high: Ndarray) -> Ndarray:
     return _clamp_of(x.dtype)(low, x, high)
 
 
-def _clamp_kernel(env: Env, low: Block, x: Block, high: Block) -> Block:
+def _clamp_kernel(env: Env, low: Ndarray, x: Ndarray, high: Ndarray) -> Ndarray:
     return _clamp(*aligned(env, (low, x, high)))
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Emit, Op, bind
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise import scipy_ir
 from shardwise.ops.elementwise.parameter_slopes import zeta_slope
 from shardwise.ops.rules.derivative import Pushes, do, scalar, unknown
-from shardwise.ops.rules.operands import Block, elementwise_op, operand, operands
+from shardwise.ops.rules.operands import elementwise_op, operand, operands
 
 __all__ = [
     "bessel_i0e", "bessel_i1e", "betainc", "digamma", "erf", "erf_inv", "erfc", "igamma", "igamma_grad_a", "igammac", "lgamma",
@@ -21,10 +22,10 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _scipy(name: str, compute: type[np.floating] = np.float32) -> Callable[..., Block]:
+def _scipy(name: str, compute: type[np.floating] = np.float32) -> Callable[..., Ndarray]:
     """SciPy's function on blocks of any float dtype; dtypes narrower than `compute` are computed in `compute`."""
 
-    def function(*blocks: Block) -> Block:
+    def function(*blocks: Ndarray) -> Ndarray:
         import scipy.special
 
         dtype = blocks[0].dtype
@@ -35,7 +36,7 @@ def _scipy(name: str, compute: type[np.floating] = np.float32) -> Callable[..., 
     return function
 
 
-def _odd(name: str) -> Callable[[Block], Block]:
+def _odd(name: str) -> Callable[[Ndarray], Ndarray]:
     """SciPy's function with the sign of its operand, also at -0.0."""
     function = _scipy(name)
     return lambda x: np.copysign(function(x), x)
@@ -43,7 +44,7 @@ def _odd(name: str) -> Callable[[Block], Block]:
 
 def _define(
     name: str,
-    function: Callable[..., Block],
+    function: Callable[..., Ndarray],
     arity: int,
     push: Pushes | None = None,
     emit: Emit | None = None,
@@ -52,7 +53,7 @@ def _define(
     return elementwise_op(name, function, *("f",) * arity, push=push, emit=emit, **fields)
 
 
-def _lgamma(x: Block) -> Block:
+def _lgamma(x: Ndarray) -> Ndarray:
     out = _gammaln(x)
     return np.where(np.isinf(x), np.abs(x), out)  # also for -inf
 
@@ -62,12 +63,12 @@ _psi, _inverse = _scipy("psi"), _scipy("erfinv")
 _gammainc, _gammaincc, _hurwitz = _scipy("gammainc"), _scipy("gammaincc"), _scipy("zeta")
 
 
-def _digamma(x: Block) -> Block:
+def _digamma(x: Ndarray) -> Ndarray:
     """NaN at the poles; SciPy gives an infinity at zero."""
     return np.where((x <= 0) & (x == np.floor(x)), x.dtype.type(np.nan), _psi(x)).astype(x.dtype, copy=False)
 
 
-def _polygamma(m: Block, x: Block) -> Block:
+def _polygamma(m: Ndarray, x: Ndarray) -> Ndarray:
     """The derivative of order m of digamma, by the Hurwitz zeta function: (-1)**(m+1) * m! * zeta(m+1, x)."""
     import scipy.special as special
 
@@ -77,16 +78,16 @@ def _polygamma(m: Block, x: Block) -> Block:
     return np.where((n < 0) | (n != np.floor(n)), np.nan, value).astype(x.dtype)
 
 
-def _erf_inv(x: Block) -> Block:
+def _erf_inv(x: Ndarray) -> Ndarray:
     return np.copysign(_inverse(x), x)  # also at -0.0
 
 
-def _igamma_grad_a(a: Block, x: Block) -> Block:
+def _igamma_grad_a(a: Ndarray, x: Ndarray) -> Ndarray:
     """The derivative of igamma in `a`: by its series where that converges fast, else by finite differences."""
     return _gamma_derivative(a, x).astype(x.dtype)
 
 
-def _gamma_derivative(a: Block, x: Block) -> Block:
+def _gamma_derivative(a: Ndarray, x: Ndarray) -> Ndarray:
     import scipy.special as special
 
     a64, x64 = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
@@ -103,16 +104,16 @@ def _gamma_derivative(a: Block, x: Block) -> Block:
     return np.where((a64 > 0) & (x64 >= 0), out, np.nan)
 
 
-def _igamma(a: Block, x: Block) -> Block:
+def _igamma(a: Ndarray, x: Ndarray) -> Ndarray:
     """1 at infinite `x`, for any `a` that is not negative."""
     return np.where((x == np.inf) & (a >= 0), x.dtype.type(1), _gammainc(a, x)).astype(x.dtype, copy=False)
 
 
-def _igammac(a: Block, x: Block) -> Block:
+def _igammac(a: Ndarray, x: Ndarray) -> Ndarray:
     return np.where((x == np.inf) & (a >= 0), x.dtype.type(0), _gammaincc(a, x)).astype(x.dtype, copy=False)
 
 
-def _zeta(x: Block, q: Block) -> Block:
+def _zeta(x: Ndarray, q: Ndarray) -> Ndarray:
     """At the poles, where `q` is 0 or a negative integer: infinity if `x` is even, else NaN. Infinity for x = 1."""
     poles = (q <= 0) & (q == np.floor(q))
     found = _hurwitz(x, q)
@@ -122,7 +123,7 @@ def _zeta(x: Block, q: Block) -> Block:
     return np.where(poles, sides, found).astype(x.dtype, copy=False)
 
 
-def _random_gamma_grad(a: Block, x: Block) -> Block:
+def _random_gamma_grad(a: Ndarray, x: Ndarray) -> Ndarray:
     """The derivative of a sample x of the gamma distribution in the shape a: -(dP/da) / (dP/dx)."""
     import scipy.special as special
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Emit, Op, bind, define_op
 from shardwise.ops.elementwise import complex_loops, complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.accuracy import check_accuracy
 from shardwise.ops.elementwise.by_dtype import by_dtype
 from shardwise.ops.rules.derivative import along, do, number
-from shardwise.ops.rules.operands import Block, elementwise_op, operand, own_ufunc
+from shardwise.ops.rules.operands import elementwise_op, operand, own_ufunc
 
 __all__ = [
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "exp", "exp2", "expm1", "log", "log1p",
@@ -25,12 +26,12 @@ __all__ = [
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def _in_float32(x: Block) -> bool:
+def _in_float32(x: Ndarray) -> bool:
     """Whether a kernel of several steps computes in float32 because the dtype is narrower."""
     return x.dtype.itemsize < 4
 
 
-def _rsqrt(x: Block) -> Block:
+def _rsqrt(x: Ndarray) -> Ndarray:
     if _in_float32(x):
         return _rsqrt(x.astype(np.float32)).astype(x.dtype)
     if x.dtype.kind == "c":
@@ -38,7 +39,7 @@ def _rsqrt(x: Block) -> Block:
     return np.reciprocal(np.sqrt(x))
 
 
-def _logistic(x: Block) -> Block:
+def _logistic(x: Ndarray) -> Ndarray:
     if x.dtype.kind == "c":
         return complex_loops.divide(np.ones_like(x), complex_loops.exp(-x) + 1)
     if _in_float32(x):
@@ -51,10 +52,10 @@ def _logistic(x: Block) -> Block:
     return np.reciprocal(out, out=out)
 
 
-def _through_double(ufunc: np.ufunc) -> Callable[[Block], Block]:
+def _through_double(ufunc: np.ufunc) -> Callable[[Ndarray], Ndarray]:
     """`ufunc` of float32 blocks computed in float64 and rounded once: NumPy's float32 loops err by an ulp, visible in print."""
 
-    def narrow(x: Block) -> Block:
+    def narrow(x: Ndarray) -> Ndarray:
         return ufunc(x.astype(np.float64)).astype(np.float32)
 
     narrow.__name__ = ufunc.__name__

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype, itemsize_bits
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Equation, Literal, ShapedArray, Shown, bind, define_op, literal
 from shardwise.ops.elementwise import complex_loops, complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.by_dtype import by_dtype
 from shardwise.ops.rules.derivative import along, back, do
-from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, elementwise_op, operand, own_ufunc
+from shardwise.ops.rules.operands import check_kind, dtype_kind, elementwise_op, operand, own_ufunc
 from shardwise.runtime.env import Env
 
 __all__ = [
@@ -38,14 +39,14 @@ def _complex_dtype(dtype: Any) -> Any:
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-def _sign(x: Block) -> Block:
+def _sign(x: Ndarray) -> Ndarray:
     if x.dtype.kind == "c":
         return complex_points.sign(x)
     out = np.asarray(np.sign(x))
     return out if x.dtype.kind in "iub" else np.copysign(out, x, out=out)  # np.sign(-0.0) is 0.0
 
 
-def _round_away(x: Block) -> Block:
+def _round_away(x: Ndarray) -> Ndarray:
     # Adding the largest float below one half, not one half, keeps numbers just below a half from rounding up.
     return np.trunc(x + np.copysign(_below_half(x.dtype), x))
 
@@ -56,7 +57,7 @@ def _below_half(dtype: Any) -> Any:
     return np.nextafter(half, np.zeros_like(half))
 
 
-def _conj(x: Block) -> Block:
+def _conj(x: Ndarray) -> Ndarray:
     return np.conjugate(x) if x.dtype.kind == "c" else x.astype(_complex_dtype(x.dtype))
 
 
@@ -66,15 +67,15 @@ def _conj_type(x: ShapedArray) -> ShapedArray:
     return ShapedArray(x.shape, _complex_dtype(x.dtype), x.weak_type)
 
 
-def _unsigned(x: Block) -> Block:
+def _unsigned(x: Ndarray) -> Ndarray:
     return x if x.dtype.kind == "u" else x.view(f"u{x.dtype.itemsize}")
 
 
-def _population_count(x: Block) -> Block:
+def _population_count(x: Ndarray) -> Ndarray:
     return np.bitwise_count(_unsigned(x)).astype(x.dtype)
 
 
-def _clz(x: Block) -> Block:
+def _clz(x: Ndarray) -> Ndarray:
     bits = itemsize_bits(x.dtype)
     u = _unsigned(x)
     if bits == 64:
@@ -85,7 +86,7 @@ def _clz(x: Block) -> Block:
     return (bits - used).astype(x.dtype)
 
 
-def _used_bits(u: Block) -> Block:
+def _used_bits(u: Ndarray) -> Ndarray:
     return np.frexp(u.astype(np.float64))[1]  # exact for up to 53 bits; 0 has exponent 0
 
 
@@ -99,7 +100,7 @@ def _abs_of(dtype: Any) -> Any:
     return own or _numpys_abs_of(dtype)
 
 
-def _abs(x: Block) -> Block:
+def _abs(x: Ndarray) -> Ndarray:
     return _abs_of(x.dtype)(x)
 
 
@@ -211,7 +212,7 @@ def _round_type(x: ShapedArray, *, rounding_method: RoundingMethod) -> ShapedArr
     return x
 
 
-def _round_kernel(env: Env, x: Block, *, rounding_method: RoundingMethod) -> Block:
+def _round_kernel(env: Env, x: Ndarray, *, rounding_method: RoundingMethod) -> Ndarray:
     return _round_away(x) if rounding_method is RoundingMethod.AWAY_FROM_ZERO else np.rint(x)
 
 
@@ -227,13 +228,13 @@ def _integer_pow_type(x: ShapedArray, *, y: int) -> ShapedArray:
     return ShapedArray(x.shape, x.dtype, x.weak_type)
 
 
-def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
+def _integer_pow_kernel(env: Env, x: Ndarray, *, y: int) -> Ndarray:
     if y < 0:
         power = _integer_pow_kernel(env, x, y=-y)
         return complex_loops.divide(np.ones_like(power), power) if x.dtype.kind == "c" else np.reciprocal(power)
     if y == 0:
         return np.ones_like(x)
-    result: Block | None = None
+    result: Ndarray | None = None
     while True:  # repeated squaring
         if y & 1:
             result = x if result is None else np.multiply(result, x)

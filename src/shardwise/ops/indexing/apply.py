@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Axes, DimAxes
+from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir import Array, Literal, Program, ShapedArray, Shown, bind, define_op, subprograms, trace_program
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.op import Params, Types
 from shardwise.ops.indexing.scatter import scatter_add_p, scatter_indexed, scatter_p
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
-from shardwise.ops.indexing.windows import Block
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
@@ -48,7 +47,9 @@ def _apply_type(operand: ShapedArray, indices: ShapedArray, *captured: ShapedArr
     return scatter_p.type_rule(operand, indices, updates, **_scatter_params(params))
 
 
-def _apply_kernel(env: Env, operand: Block, indices: Block, *captured: Block, program: Program, **params: Any) -> Block:
+def _apply_kernel(
+    env: Env, operand: Ndarray, indices: Ndarray, *captured: Ndarray, program: Program, **params: Any
+) -> Ndarray:
     lead, rank = env.lead, operand.ndim - env.lead
     aval = ShapedArray(operand.shape[lead:], operand.dtype)
     shape = _updates_type(aval, indices.shape[lead:], params).shape
@@ -68,11 +69,11 @@ def _apply_kernel(env: Env, operand: Block, indices: Block, *captured: Block, pr
     return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
 
 
-def _evaluate(env: Env, program: Program, blocks: Sequence[Block]) -> list[Block]:
+def _evaluate(env: Env, program: Program, blocks: Sequence[Ndarray]) -> list[Ndarray]:
     """The results of a program on scalars, with every dim of the blocks a loop dim."""
-    values: dict[Any, Block] = dict(zip(program.inputs, blocks, strict=True))
+    values: dict[Any, Ndarray] = dict(zip(program.inputs, blocks, strict=True))
 
-    def read(atom: Any) -> Block:
+    def read(atom: Any) -> Ndarray:
         return atom.value.reshape((1,) * env.lead) if isinstance(atom, Literal) else values[atom]
 
     for eqn in program.equations:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Atom, ElementRead, Equation, Op, ShapedArray, Var, define_op
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.op import Params, Types
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 

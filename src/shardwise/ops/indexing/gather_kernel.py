@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype, physical
-from shardwise.base.shapes import Axes, DimAxes
+from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.split_dims import OwnParts, combined, own_parts
 from shardwise.ops.indexing.row_loops import taken_along, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
-from shardwise.ops.indexing.windows import Block, in_bounds, linear_index, read_windows
+from shardwise.ops.indexing.windows import in_bounds, linear_index, read_windows
 from shardwise.runtime.copies import take_positions
 from shardwise.runtime.env import Env
 
@@ -35,15 +35,15 @@ class _Reading(NamedTuple):
     fill_value: Any
     wrap: bool
 
-    def fill(self, dtype: DType) -> Block | None:
+    def fill(self, dtype: DType) -> Ndarray | None:
         """The value of windows out of bounds; None where windows are moved into bounds."""
         return filling(self.fill_value, dtype) if self.mode is GatherScatterMode.FILL_OR_DROP else None
 
 
 def gather_kernel(
     env: Env,
-    operand: Block,
-    indices: Block,
+    operand: Ndarray,
+    indices: Ndarray,
     *,
     dimension_numbers: GatherDimensionNumbers,
     slice_sizes: tuple[int, ...],
@@ -53,7 +53,7 @@ def gather_kernel(
     operand_axes: DimAxes | None,
     sum_axes: Axes = (),
     **promises: Any,
-) -> Block:
+) -> Ndarray:
     """The windows at `indices`; with `sum_axes`, the sum over these axes of the devices' partial windows."""
     del promises
     numbers = dimension_numbers
@@ -86,7 +86,7 @@ def _fill_window(
     mode: GatherScatterMode,
     fill_value: Any,
     split: DimAxes | None,
-) -> Block:
+) -> Ndarray:
     """One window of fill values: on one device only along the axes that `split` the operand, as results are added over these."""
     fill = filling(fill_value, dtype) if mode is GatherScatterMode.FILL_OR_DROP else np.zeros((), dtype)
     for axes in split or ():
@@ -96,15 +96,15 @@ def _fill_window(
     return np.broadcast_to(fill.reshape(*fill.shape, *(1,) * len(sizes)), (*fill.shape, *sizes))
 
 
-def _gather_windows(how: _Reading, parts: OwnParts, indices: Block) -> Block:
+def _gather_windows(how: _Reading, parts: OwnParts, indices: Ndarray) -> Ndarray:
     """The general case."""
     lead, numbers, sizes, mode, _, wrap = how
     operand = parts.block
-    starts: dict[int, Block] = {}
-    outside: Block | None = None  # True where a window is out of the operand's bounds
-    foreign: Block | None = None  # True where a window lies on another device
+    starts: dict[int, Ndarray] = {}
+    outside: Ndarray | None = None  # True where a window is out of the operand's bounds
+    foreign: Ndarray | None = None  # True where a window lies on another device
     extra: tuple[int, ...] = (1,) * lead
-    first: Block | None = None  # True on the one device that contributes fill values
+    first: Ndarray | None = None  # True on the one device that contributes fill values
     for i, d in enumerate(numbers.start_index_map):
         start, inside = in_bounds(indices[..., i], parts.sizes[d], parts.sizes[d] - sizes[d], wrap)
         if inside is not None and mode is GatherScatterMode.FILL_OR_DROP:
@@ -135,12 +135,12 @@ def _gather_windows(how: _Reading, parts: OwnParts, indices: Block) -> Block:
     return out
 
 
-def gather_columns(env: Env, params: Params) -> Callable[..., Block]:
+def gather_columns(env: Env, params: Params) -> Callable[..., Ndarray]:
     """`Op.columns` of `gather`."""
     return partial(_gather_columns, env, params)
 
 
-def _gather_columns(env: Env, params: Params, operand: Block, *columns: Block) -> Block:
+def _gather_columns(env: Env, params: Params, operand: Ndarray, *columns: Ndarray) -> Ndarray:
     """The windows at vectors of positions that are given column by column, each ``loops + batch + (1,)``."""
     if not params["operand_axes"] and not params.get("sum_axes"):
         same = np.broadcast_arrays(*(c[..., 0] for c in columns))
@@ -151,13 +151,13 @@ def _gather_columns(env: Env, params: Params, operand: Block, *columns: Block) -
     return gather_kernel(env, operand, joined_columns(columns), **params)
 
 
-def absent(dtype: np.dtype[Any]) -> Block:
+def absent(dtype: np.dtype[Any]) -> Ndarray:
     """The addend of a device for an element that others have: -0.0, which leaves each value as it is, -0.0 too; 0.0 would not."""
     zero = -np.zeros((), np.float32)
     return zero.astype(dtype) if dtype.kind != "c" else np.asarray(complex(zero, zero)).astype(dtype)
 
 
-def merged(env: Env, x: Block, axes: Axes) -> Block:
+def merged(env: Env, x: Ndarray, axes: Axes) -> Ndarray:
     """The sum over this process's devices along `axes`; it begins with -0.0, as NumPy's 0.0 would change -0.0."""
     dims = [env.dim(a) for a in axes]
     if any(x.shape[d] != env.extent(a) for a, d in zip(axes, dims, strict=True)):
@@ -165,7 +165,7 @@ def merged(env: Env, x: Block, axes: Axes) -> Block:
     return np.add.reduce(x, tuple(dims), x.dtype, keepdims=True, initial=absent(x.dtype))
 
 
-def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Block]:
+def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Ndarray]:
     """The kernel with its params bound; what whole rows are read by is found out once."""
     del out_types
     dtype = in_types[0].dtype
@@ -184,7 +184,7 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     size, width, count = math.prod(rows), math.prod(rest), indices[-1]
     lead, shape = env.lead, (*operand[:first], *indices[:-1], *rest)
 
-    def run_rows(operand: Block, indices: Block) -> Block:
+    def run_rows(operand: Ndarray, indices: Ndarray) -> Ndarray:
         if operand.size == size * width and operand.flags.c_contiguous:
             positions = indices.reshape(-1, count)
             found = taken_rows(operand.reshape(size, width), positions, fill, grid=grid, wrap=wrap)
@@ -219,7 +219,7 @@ def default_fill(dtype: Any) -> Any:
     return np.nan if isdtype(dtype, ("real floating", "complex floating")) else 0
 
 
-def filling(fill_value: Any, dtype: DType) -> Block:
+def filling(fill_value: Any, dtype: DType) -> Ndarray:
     """The value of windows out of bounds: `fill_value`, or the dtype's default for None. Of keys it is the value of each word."""
     stored = dtype.physical if isinstance(dtype, KeyDtype) else dtype
     if stored is not dtype or stored.type is np.void:  # small floats are of kind "V", too
@@ -244,7 +244,7 @@ def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int |
     return first if numbers.offset_dims == (*range(first), *rest) else None
 
 
-def _gather_rows(how: _Reading, operand: Block, columns: Sequence[Block]) -> Block | None:
+def _gather_rows(how: _Reading, operand: Ndarray, columns: Sequence[Ndarray]) -> Ndarray | None:
     """The common case: whole rows at positions in a run of dims. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape. If these differ between devices, the operand may not.
@@ -266,8 +266,8 @@ def _gather_rows(how: _Reading, operand: Block, columns: Sequence[Block]) -> Blo
             return taken.reshape(*loops, *shape[:first], *batch, *rest)
     if math.prod(loops) != 1:
         return None
-    starts: list[Block] = list(columns)
-    outside: Block | None = None
+    starts: list[Ndarray] = list(columns)
+    outside: Ndarray | None = None
     for column, d in zip(columns, numbers.start_index_map, strict=True):
         starts[d - first], inside = in_bounds(column.reshape(batch), shape[d], shape[d] - 1, wrap)
         if inside is not None and mode is GatherScatterMode.FILL_OR_DROP:
@@ -285,7 +285,7 @@ def _gather_rows(how: _Reading, operand: Block, columns: Sequence[Block]) -> Blo
     return np.where(outside.reshape(outside.shape + (1,) * (rank - first - count)), filling(fill_value, out.dtype), out)
 
 
-def _gather_along(how: _Reading, operand: Block, indices: Block) -> Block | None:
+def _gather_along(how: _Reading, operand: Ndarray, indices: Ndarray) -> Ndarray | None:
     """Elements along the last dim, with all other dims aligned, as for `take_along_axis`. None in other cases."""
     numbers = how.numbers
     others = tuple(range(operand.ndim - how.lead - 1))
@@ -306,7 +306,7 @@ def _gather_along(how: _Reading, operand: Block, indices: Block) -> Block | None
     return None if found is None else found.reshape(indices.shape[:-1])
 
 
-def _place_window(out: Block, lead: int, batch: int, numbers: GatherDimensionNumbers, operand_ndim: int) -> Block:
+def _place_window(out: Ndarray, lead: int, batch: int, numbers: GatherDimensionNumbers, operand_ndim: int) -> Ndarray:
     """Reorder ``loops + batch + every unpaired operand dim`` to the result's dims."""
     unpaired = [d for d in range(operand_ndim) if d not in numbers.operand_batching_dims]
     collapsed = tuple(lead + batch + i for i, d in enumerate(unpaired) if d in numbers.collapsed_slice_dims)
@@ -318,7 +318,7 @@ def _place_window(out: Block, lead: int, batch: int, numbers: GatherDimensionNum
     return out.transpose((*range(lead), *order))
 
 
-def _place_mask(mask: Block, lead: int, numbers: GatherDimensionNumbers, rank: int) -> Block:
+def _place_mask(mask: Ndarray, lead: int, numbers: GatherDimensionNumbers, rank: int) -> Ndarray:
     """A mask ``loops + batch`` reshaped to broadcast against the result."""
     shape = iter(mask.shape[lead:])
     return mask.reshape((*mask.shape[:lead], *(1 if d in numbers.offset_dims else next(shape) for d in range(rank))))

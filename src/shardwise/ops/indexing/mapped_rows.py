@@ -1,7 +1,7 @@
 """Windows and rows at positions that differ along loop dims, as `vmap` makes them: `jax.vmap(lambda x, i: x[i])`, `x.at[i].add(v)`.
 
 Comes in: an operand with `lead` loop dims and the starts of windows. Goes out: the windows, or the operand with rows put into it. The
-operand is one table of rows, its loops and the dims of a window included; where in it each of these begins is one more number of a
+operand becomes one table of rows, with its loops and the dims of a window; the offset of each of these in the table is one more number of a
 position, so that one compiled loop reads or writes all.
 """
 
@@ -15,27 +15,25 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.indexing.row_loops import FEWEST, combined_rows, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.runtime.blocks import with_ones
 from shardwise.runtime.copies import row_major
-
-Block = np.ndarray[Any, Any]
 
 _POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))  # types in which rows are numbered
 _KEPT = 1 << 20  # beginnings that are kept for the next call
 
 
 def mapped_rows(
-    operand: Block,
+    operand: Ndarray,
     lead: int,
-    starts: Mapping[int, Block],
+    starts: Mapping[int, Ndarray],
     sizes: Sequence[int],
     index_shape: Ints,
     pairs: Sequence[tuple[int, int]] = (),
     wrap: bool | None = None,
-) -> Block | None:
+) -> Ndarray | None:
     """The windows of `sizes` at `starts`, as `read_windows` gives them; None where there is no code, or too few elements for it.
 
     Starts are in bounds if `wrap` is None. Else they are clamped, so that windows are, and negative ones count from the end if `wrap`.
@@ -126,18 +124,18 @@ def _read(
 
 
 def combined_mapped_rows(
-    operand: Block,
+    operand: Ndarray,
     lead: int,
-    columns: Sequence[Block],
+    columns: Sequence[Ndarray],
     dims: Sequence[int],
     pairs: Sequence[tuple[int, int]],
-    updates: Block,
+    updates: Ndarray,
     ufunc: Any,
     *,
     wrap: bool,
     clip: bool,
     owned: bool,
-) -> Block | None:
+) -> Ndarray | None:
     """`operand` with rows of `updates` put or combined into it, as `combined_rows` does; None as in `mapped_rows`.
 
     The operand's first dims are those that positions count along, `dims`, and those that go with dims of the positions, in `pairs`.
@@ -181,13 +179,13 @@ class _Row:
     loops: Ints
     order: Ints
 
-    def moved_in(self, x: Block, before: int) -> Block:
+    def moved_in(self, x: Ndarray, before: int) -> Ndarray:
         """`x` with the loops in its rows, in front of which it has `before` dims; extents of 1 take their place."""
         dims = [*self.loops, *range(before, x.ndim)]
         kept = [a for a in range(before) if a not in self.loops]
         return with_ones(x.transpose(*kept, *[dims[i] for i in self.order]), self.loops)
 
-    def moved_out(self, x: Block, before: int) -> Block:
+    def moved_out(self, x: Ndarray, before: int) -> Ndarray:
         """The inverse."""
         x = x[tuple(0 if a in self.loops else slice(None) for a in range(before))]
         kept = before - len(self.loops)
@@ -196,7 +194,7 @@ class _Row:
 
 
 def _loops_in_rows(
-    operand: Block, lead: int, first: int, column: Ints, updates: Block, loops: Ints, owned: bool
+    operand: Ndarray, lead: int, first: int, column: Ints, updates: Ndarray, loops: Ints, owned: bool
 ) -> _Row | None:
     """The loops along which positions are the same while elements lie closer together than rows do, as where the columns of a table are
     split: with them in the rows nothing is copied, and each position is read once.
@@ -210,12 +208,12 @@ def _loops_in_rows(
     return _Row(tuple(inside), tuple(sorted(range(len(steps)), key=lambda i: -steps[i])))
 
 
-def _begins_of(counts: tuple[Ints, ...], places: Ints, dtype: np.dtype[Any]) -> Block:
+def _begins_of(counts: tuple[Ints, ...], places: Ints, dtype: np.dtype[Any]) -> Ndarray:
     """`_begins`, kept for the next call if there are not too many."""
     return (_kept_begins if prod(places) <= _KEPT else _begins)(counts, places, dtype)
 
 
-def _begins(counts: Sequence[Ints], places: Ints, dtype: np.dtype[Any]) -> Block:
+def _begins(counts: Sequence[Ints], places: Ints, dtype: np.dtype[Any]) -> Ndarray:
     """For each place the number of its first row: the sum over `counts` (dim, extent, rows from one to the next)."""
     begin = np.zeros((1,) * len(places), dtype)
     for at, n, step in counts:

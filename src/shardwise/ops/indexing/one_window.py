@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ops.indexing.window_numbers import ScatterDimensionNumbers, scatter_window_dims
 from shardwise.runtime.copies import copied
 
-Block = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 
 
@@ -40,7 +40,7 @@ class OneWindow:
         self._starts = [(lead + d, shape[d], shape[d] - sizes[d]) for d in numbers.scatter_dims_to_operand_dims]
         self._window = [*(slice(None) for _ in range(lead)), *(slice(0, n) for n in sizes)]
 
-    def written(self, operand: Block, numbers: Sequence[int], update: Block, owned: bool) -> Block:
+    def written(self, operand: Ndarray, numbers: Sequence[int], update: Ndarray, owned: bool) -> Ndarray:
         """The operand, written over if `owned`, or a copy of it, with the window at these numbers of the position."""
         lead, window = self._lead, self._window.copy()
         loops = operand.shape[:lead]

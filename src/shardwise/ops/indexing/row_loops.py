@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import name_of
+from shardwise.base.shapes import Ndarray
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.indexing.row_places import Places, PositionDims, PositionForm, RowVectors, number_at, row_at
 from shardwise.runtime import costs
@@ -20,9 +21,6 @@ from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call, Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, thread_count
 from shardwise.runtime.memory import pool
-
-Block = np.ndarray[Any, Any]
-
 
 FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
 _SHARED = 1 << 16  # elements; from here on a second thread is faster
@@ -51,9 +49,9 @@ _BY_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64
 
 
 def combined_rows(
-    table: Block,
-    position: Block | Sequence[Block],
-    rows: Block,
+    table: Ndarray,
+    position: Ndarray | Sequence[Ndarray],
+    rows: Ndarray,
     ufunc: Any,
     *,
     grid: PositionDims | None = None,
@@ -102,7 +100,7 @@ def _combines(ufunc: Any, dtype: np.dtype[Any]) -> bool:
     return dtype.kind != "b" or ufunc in (np.minimum, np.maximum)
 
 
-def _readable(rows: Block) -> Block:
+def _readable(rows: Ndarray) -> Ndarray:
     """`rows` as loops read them: the elements of each lie side by side. Rows that are all the same stay one row."""
     step, apart = rows.strides
     if step == 0 or len(rows) == 1:
@@ -158,7 +156,7 @@ def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
     return ufunc is not None and (dtype.kind in "iu" or dtype.itemsize >= 4)
 
 
-def _tables(table: Block, ufunc: Any, runs: int) -> Block:
+def _tables(table: Ndarray, ufunc: Any, runs: int) -> Ndarray:
     """Tables into which parts of many rows with few columns are combined; these are then combined with `table`, in order."""
     if ufunc in (np.minimum, np.maximum):
         return np.repeat(table[None], runs, 0)
@@ -167,14 +165,14 @@ def _tables(table: Block, ufunc: Any, runs: int) -> Block:
 
 
 def taken_rows(
-    table: Block,
-    position: Block | Sequence[Block],
+    table: Ndarray,
+    position: Ndarray | Sequence[Ndarray],
     fill: Any,
     *,
     grid: PositionDims | None = None,
     wrap: bool = False,
     run: int = 1,
-) -> Block | None:
+) -> Ndarray | None:
     """``table[position]``, of each position that row and those after it, `run` in all, which are in the table; positions out of bounds
     are clamped, or give `fill` if that is not None.
 
@@ -209,7 +207,7 @@ def _taker(
     fill: bytes | None,
     run: int,
     threads: int,
-) -> tuple[Call, Block]:
+) -> tuple[Call, Ndarray]:
     """The call that takes `count` times `run` rows of a table of that shape, on the addresses of the table, the result, as many fill
     values, which come along, and the columns.
     """
@@ -226,7 +224,7 @@ def _taker(
     return loop.call(-(-count // chunk), numbers, threads, costs.DRAFT_MOVED * count * columns), fills
 
 
-def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False) -> Block | None:
+def taken_along(table: Ndarray, position: Ndarray, fill: Any, *, wrap: bool = False) -> Ndarray | None:
     """``out[i, j] = table[i, position[i, j]]``; otherwise as `taken_rows`."""
     if position.size < FEWEST or not table.size or table.itemsize not in (1, 2, 4, 8) or table.dtype.hasobject:
         return None

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.loops import Function
 from shardwise.runtime.machine import TYPES, Lane
-
-Block = np.ndarray[Any, Any]
 
 _FARTHEST = 1 << 20  # elements between positions of a column; vectors count in 32 bits
 
@@ -80,11 +79,11 @@ class PositionForm:
 class Places:
     """The columns of positions in a grid, of one dtype, each of one dim."""
 
-    columns: tuple[Block, ...]
+    columns: tuple[Ndarray, ...]
     grid: PositionDims
 
     @classmethod
-    def of(cls, position: Block | Sequence[Block], grid: PositionDims | None, size: int) -> Places:
+    def of(cls, position: Ndarray | Sequence[Ndarray], grid: PositionDims | None, size: int) -> Places:
         """Positions in a table of `size` rows. They are an array of one dim or, with a `grid`, one whose second dim has the columns, or
         the columns.
         """
@@ -143,7 +142,7 @@ class Places:
         return dtype.itemsize < 4 or dtype == np.int32
 
 
-def joined_columns(columns: Sequence[Block]) -> Block:
+def joined_columns(columns: Sequence[Ndarray]) -> Ndarray:
     """The vectors of positions whose columns these are, each with a last dim of size 1; the other dims broadcast."""
     if len(columns) == 1:
         return columns[0]

@@ -6,17 +6,14 @@ of these is the bound. The second pass inserts the elements that reach the bound
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import name_of
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import RARE, STORED, Lane, available, thread_count
 from shardwise.runtime.memory import pool
-
-Block = np.ndarray[Any, Any]
 
 FEWEST = 1 << 10  # elements; from here on a compiled loop is faster
 MOST = 128  # wanted elements: each insertion shifts the list by one position
@@ -31,14 +28,14 @@ _FLOATS = {
 _OPEN = (1 << 32) - 1  # the position of a list entry without an element
 
 
-def selects(x: Block, k: int) -> bool:
+def selects(x: Ndarray, k: int) -> bool:
     """Whether code for `k` elements of each row of `x` exists and is faster."""
     if not (0 < k <= MOST and x.size >= FEWEST and x.shape[-1] < 1 << 31):
         return False
     return name_of(x.dtype) in STORED and x.itemsize <= 4 and x.dtype.isnative and available()
 
 
-def row_steps(x: Block) -> tuple[int, int, int] | None:
+def row_steps(x: Ndarray) -> tuple[int, int, int] | None:
     """How rows follow each other where each lies in one piece: runs of so many, bytes from run to run and from row to row of a run, as the
     parts of a dim that devices split have them. None where they lie otherwise.
     """
@@ -58,7 +55,7 @@ def row_steps(x: Block) -> tuple[int, int, int] | None:
     return count, outer, inner
 
 
-def greatest(x: Block, k: int, threads: int | None = None) -> tuple[Block, Block]:
+def greatest(x: Ndarray, k: int, threads: int | None = None) -> tuple[Ndarray, Ndarray]:
     """The `k` greatest elements of each row, and their int32 positions: [..., n] -> [..., k]; `x` has `row_steps`.
 
     They are ordered as `descending_ranks` orders them; equal ones by position.

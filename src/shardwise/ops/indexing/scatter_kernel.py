@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise.base.shapes import Axes, DimAxes
+from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.split_dims import OwnParts, combined, cut, moved_in, own_parts
 from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
@@ -21,14 +21,7 @@ from shardwise.ops.indexing.one_window import OneWindow
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
-from shardwise.ops.indexing.windows import (
-    Block,
-    OverwritingKernel,
-    combine_rows,
-    in_bounds,
-    linear_index,
-    write_windows,
-)
+from shardwise.ops.indexing.windows import OverwritingKernel, combine_rows, in_bounds, linear_index, write_windows
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
@@ -57,7 +50,7 @@ class ScatterKernel(OverwritingKernel):
         split = params["operand_axes"] or ()
         self._is_whole = not any(split) and not params["update_axes"] and not params.get("sum_axes")
 
-    def run(self, blocks: tuple[Block, ...], owned: bool) -> Block:
+    def run(self, blocks: tuple[Ndarray, ...], owned: bool) -> Ndarray:
         """The operand with the updates put or combined into it."""
         operand, *positions, updates = blocks
         if self._is_whole and all(p.size == p.shape[-1] for p in positions):
@@ -66,7 +59,7 @@ class ScatterKernel(OverwritingKernel):
                 return one.written(operand, [n for p in positions for n in p.reshape(-1).tolist()], updates, owned)
         return _scatter(self._env, operand, positions, updates, **self._params, owned=owned)
 
-    def _one_window(self, operand: Block, positions: Sequence[Block], updates: Block) -> OneWindow | None:
+    def _one_window(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray) -> OneWindow | None:
         """How the only window is written; None where rows are combined by threads, or by code that knows which of two zeros is less."""
         combine, dtype = self._params["combine"], operand.dtype
         ordered = combine in ("min", "max") and dtype.kind not in "biu"
@@ -86,16 +79,16 @@ def scatter_compile(env: Env, in_types: Types, out_types: Types, params: Params)
     return ScatterKernel(env, params)
 
 
-def scatter_kernel(env: Env, operand: Block, indices: Block, updates: Block, **params: Any) -> Block:
+def scatter_kernel(env: Env, operand: Ndarray, indices: Ndarray, updates: Ndarray, **params: Any) -> Ndarray:
     """The operand with the updates put or combined into it."""
     return _scatter(env, operand, [indices], updates, **params)
 
 
 def _scatter(
     env: Env,
-    operand: Block,
-    positions: Sequence[Block],
-    updates: Block,
+    operand: Ndarray,
+    positions: Sequence[Ndarray],
+    updates: Ndarray,
     *,
     dimension_numbers: ScatterDimensionNumbers,
     mode: GatherScatterMode,
@@ -107,7 +100,7 @@ def _scatter(
     sum_axes: Axes = (),
     owned: bool = False,
     **promises: Any,
-) -> Block:
+) -> Ndarray:
     """`positions`, ``loops + batch + numbers`` each: some of the numbers of all positions, in order.
 
     `owned`: the kernel may overwrite the operand.
@@ -142,8 +135,8 @@ class _Writing(NamedTuple):
 
 
 def _scatter_windows(
-    how: _Writing, parts: OwnParts, columns: Sequence[Block], updates: Block, index_loops: tuple[int, ...]
-) -> Block:
+    how: _Writing, parts: OwnParts, columns: Sequence[Ndarray], updates: Ndarray, index_loops: tuple[int, ...]
+) -> Ndarray:
     """The general case. `index_loops` are the leading dims of the positions, of which there may be none."""
     lead, numbers, mode, unique, wrap, ufunc, owned = how
     operand = parts.block
@@ -152,8 +145,8 @@ def _scatter_windows(
     sizes = [1] * rank
     for d, u in zip(window, numbers.update_window_dims, strict=True):
         sizes[d] = updates.shape[lead + u]
-    keep: Block | None = None
-    starts: dict[int, Block] = {}
+    keep: Ndarray | None = None
+    starts: dict[int, Ndarray] = {}
     for column, d in zip(columns, numbers.scatter_dims_to_operand_dims, strict=True):
         starts[d], inside = in_bounds(column, parts.sizes[d], parts.sizes[d] - sizes[d], wrap)
         if inside is not None and mode is not GatherScatterMode.CLIP:
@@ -171,7 +164,7 @@ def _scatter_windows(
     return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
 
 
-def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, combine: str) -> Block:
+def _counted_once(env: Env, operand: Ndarray, update_axes: Axes, sum_axes: Axes, combine: str) -> Ndarray:
     """Each device's initial operand: the identity, on all but the first device along axes that split the updates alone.
 
     Along `sum_axes` it has extent 1: the reduction of the operands of this process's devices.
@@ -191,13 +184,13 @@ def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, c
 
 
 def _one_after_other(
-    env: Env, numbers: ScatterDimensionNumbers, positions: Sequence[Block], updates: Block, axes: Axes, combine: str
-) -> tuple[ScatterDimensionNumbers, Sequence[Block], Block]:
+    env: Env, numbers: ScatterDimensionNumbers, positions: Sequence[Ndarray], updates: Ndarray, axes: Axes, combine: str
+) -> tuple[ScatterDimensionNumbers, Sequence[Ndarray], Ndarray]:
     """The updates of all devices along `axes` joined: these axes become the first batch dims."""
     # Updates that are the same on all devices are repeated, once per device.
     counts = MONOIDS[REDUCTIONS[combine]].repeated is not None
 
-    def joined(x: Block) -> Block:
+    def joined(x: Ndarray) -> Ndarray:
         for a in axes:
             d = env.dim(a)
             x = expanded(x, d, env.extent(a) if counts else max(y.shape[d] for y in (*positions, updates)))
@@ -212,7 +205,7 @@ def _one_after_other(
     return numbers, [joined(p) for p in positions], joined(updates)
 
 
-def _scatter_rows(how: _Writing, operand: Block, columns: Sequence[Block], updates: Block) -> Block | None:
+def _scatter_rows(how: _Writing, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray) -> Ndarray | None:
     """The common case: whole rows at positions in the first dims. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape.
@@ -245,7 +238,7 @@ def _scatter_rows(how: _Writing, operand: Block, columns: Sequence[Block], updat
     if combined_rows(table, columns, rows, ufunc, grid=PositionDims.of(shape[:count], dims), wrap=wrap, clip=clip):
         return work
     starts = list(columns)
-    keep: Block | None = None
+    keep: Ndarray | None = None
     for column, d in zip(columns, dims, strict=True):
         starts[d], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
         if inside is not None and not clip:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import isdtype
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, literal
 from shardwise.ir.op import Params, Steps, Types
 from shardwise.ops.devices.all_gather import all_gather_op
@@ -23,7 +24,8 @@ from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.indexing.along_dims import take_along
 from shardwise.ops.indexing.search_loop import searched
 from shardwise.ops.rules.derivative import do
-from shardwise.ops.rules.operands import Block, check_same_dtype
+from shardwise.ops.rules.operands import check_same_dtype
+from shardwise.ops.rules.order import comparable
 from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.ops.shapes.transpose import dim_factors
@@ -92,11 +94,9 @@ def _search_partition(region: Any, eqn: Equation) -> None:
     region.cheapest(along, lambda region: region.generic(eqn))
 
 
-def _search_kernel(env: Env, a: Block, v: Block, *, right: bool) -> Block:
+def _search_kernel(env: Env, a: Ndarray, v: Ndarray, *, right: bool) -> Ndarray:
     dtype = _index_dtype(a.shape[-1])
-    if a.dtype.isbuiltin == 2:
-        wide = np.dtype(np.float32 if isdtype(a.dtype, "real floating") else np.int32)
-        a, v = a.astype(wide), v.astype(wide)
+    a, v = comparable(a), comparable(v)
     if a.size == a.shape[-1]:
         quick = searched(a.reshape(-1), v, right)
         if quick is not None:
@@ -106,7 +106,7 @@ def _search_kernel(env: Env, a: Block, v: Block, *, right: bool) -> Block:
     return _bisect(env.lead, a, v, right).astype(dtype)
 
 
-def _bisect(lead: int, a: Block, v: Block, right: bool) -> Block:
+def _bisect(lead: int, a: Ndarray, v: Ndarray, right: bool) -> Ndarray:
     """The search in an array with loop dims: each bisection step handles all values at once."""
     loops = np.broadcast_shapes(a.shape[:lead], v.shape[:lead])
     n = a.shape[-1]
@@ -123,7 +123,7 @@ def _bisect(lead: int, a: Block, v: Block, right: bool) -> Block:
     return low.reshape(*loops, *v.shape[lead:])
 
 
-def _less(x: Block, y: Block) -> Block:
+def _less(x: Ndarray, y: Ndarray) -> Ndarray:
     """``x < y`` in the order of `sort`."""
     less = x < y
     return less | (~np.isnan(x) & np.isnan(y)) if x.dtype.kind in "fc" else less

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import name_of
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, thread_count
 from shardwise.runtime.memory import pool
-
-Block = np.ndarray[Any, Any]
 
 FEWEST = 1 << 10  # values; from here on a compiled loop is faster
 _CHUNK = 1 << 12  # values per chunk of a thread
 _SHARED = 1 << 14  # values; from here on a second thread is faster
 
 
-def searched(a: Block, v: Block, right: bool) -> Block | None:
+def searched(a: Ndarray, v: Ndarray, right: bool) -> Ndarray | None:
     """int32 positions of `v` in the sorted 1-dimensional `a`, as by `np.searchsorted`; None if no code exists."""
     if v.size < FEWEST or not 0 < a.size < 1 << 31 or a.dtype.kind not in "iuf" or a.dtype.itemsize not in (4, 8):
         return None

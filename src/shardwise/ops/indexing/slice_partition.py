@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Axes, Ints
+from shardwise.base.shapes import Axes, Ints, Ndarray
 from shardwise.ir import Equation, Literal, ShapedArray, SmallForm, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_reduce import all_reduce, summing
@@ -22,17 +22,17 @@ from shardwise.ops.indexing.gather_kernel import gather_kernel, merged
 from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.slice_updates import SplitDim, clamped, first_start
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
-from shardwise.ops.indexing.windows import Block, read_windows
+from shardwise.ops.indexing.windows import read_windows
 from shardwise.ops.rules.derivative import later
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
 
 
-def slice_window(env: Env, operand: Block, *starts: Block, slice_sizes: Ints, wrap: tuple[bool, ...]) -> Block:
+def slice_window(env: Env, operand: Ndarray, *starts: Ndarray, slice_sizes: Ints, wrap: tuple[bool, ...]) -> Ndarray:
     """The window of `slice_sizes` at `starts`: a view if these are the same on all devices."""
     lead = env.lead
     index: list[Any] = [slice(None)] * operand.ndim
-    varying: dict[int, Block] = {}
+    varying: dict[int, Ndarray] = {}
     for d, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
         n = operand.shape[lead + d]
         if start.size != 1:
@@ -69,14 +69,14 @@ def _part_type(
 
 def _part_kernel(
     env: Env,
-    operand: Block,
-    *starts: Block,
+    operand: Ndarray,
+    *starts: Ndarray,
     dim: int,
     axes: Axes,
     slice_sizes: Ints,
     wrap: tuple[bool, ...],
     sum_axes: Axes = (),
-) -> Block:
+) -> Ndarray:
     """Each device's rows of the window of a dim that `axes` split, -0.0 for those of others; with `sum_axes`, the window."""
     lead = env.lead
     split = tuple(axes if d == dim else () for d in range(operand.ndim - lead))
@@ -132,7 +132,7 @@ class WindowKernel:
         at = rest.index(self._dim)
         self._order = (*rest[:at], *split, *rest[at:])
 
-    def __call__(self, operand: Block, *starts: Block) -> Block:
+    def __call__(self, operand: Ndarray, *starts: Ndarray) -> Ndarray:
         shape, first = operand.shape, starts[self._part.dim]
         if first.size != 1 or any([shape[d] != n for d, n, _ in self._axes]):
             return self._compute(operand, *starts)
@@ -149,7 +149,7 @@ class WindowKernel:
                 begin = self._part.first(first.item())
                 index[self._dim] = slice(begin, begin + self._part.size)
                 return joined[tuple(index)]
-        pieces: list[Block] = []
+        pieces: list[Ndarray] = []
         for place in places:
             index[self._dim] = place.window
             for axis, at in place.devices:
@@ -157,7 +157,7 @@ class WindowKernel:
             pieces.append(operand[tuple(index)])
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, self._dim)
 
-    def _joined(self, operand: Block) -> Block | None:
+    def _joined(self, operand: Ndarray) -> Ndarray | None:
         """The parts as one dim, a view; None where they lie apart."""
         steps, d = operand.strides, self._dim
         if any([n > 1 and steps[axis] != steps[d] * m for axis, n, m in self._axes]):
@@ -169,7 +169,7 @@ class WindowKernel:
         return operand.transpose(self._order).reshape(shape)
 
 
-def _part_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Block]:
+def _part_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Ndarray]:
     del out_types
     axes = params["axes"]
     here = env.lead == len(env.axis_names) and all(env.extent(a) == env.size(a) for a in axes)

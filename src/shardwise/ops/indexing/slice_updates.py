@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardwise.base.shapes import Axes, DimAxes
-from shardwise.ops.indexing.windows import Block, OverwritingKernel, as_positions, write_windows
+from shardwise.base.shapes import Axes, DimAxes, Ndarray
+from shardwise.ops.indexing.windows import OverwritingKernel, as_positions, write_windows
 from shardwise.runtime.copies import copied
 from shardwise.runtime.env import Env
 
@@ -26,7 +26,7 @@ def clamped(start: int, n: int, limit: int, wrap: bool) -> int:
     return min(max(start + n if wrap and start < 0 else start, 0), limit)
 
 
-def first_start(start: Block, n: int, limit: int, wrap: bool) -> Block:
+def first_start(start: Ndarray, n: int, limit: int, wrap: bool) -> Ndarray:
     """`clamped` for a block of starts, as intp."""
     start = as_positions(start)
     if wrap:
@@ -59,7 +59,7 @@ class UpdateKernel(OverwritingKernel):
         # The starts of the dims that are split, and the places last found for them.
         self._found: tuple[list[int], list[list[_Place]]] = [], []
 
-    def run(self, blocks: tuple[Block, ...], owned: bool) -> Block:
+    def run(self, blocks: tuple[Ndarray, ...], owned: bool) -> Ndarray:
         """`owned`: the kernel may overwrite the operand."""
         lead, window = self._lead, self._whole.copy()
         operand, update = blocks[0], blocks[1]
@@ -110,12 +110,12 @@ class UpdateKernel(OverwritingKernel):
             out[tuple(window)] = update[tuple(source)]
         return out
 
-    def _at_places(self, blocks: Sequence[Block], owned: bool) -> Block:
+    def _at_places(self, blocks: Sequence[Ndarray], owned: bool) -> Ndarray:
         """The result if starts differ between devices, or if many devices hold parts of the window."""
         env, lead = self._env, self._lead
         operand, update, *starts = blocks
-        firsts: dict[int, Block] = {}
-        own: dict[int, tuple[Block, int]] = {}
+        firsts: dict[int, Ndarray] = {}
+        own: dict[int, tuple[Ndarray, int]] = {}
         for d, start in enumerate(starts):
             part, size, n = operand.shape[lead + d], update.shape[lead + d], self._sizes[d]
             firsts[d] = first_start(start, n, n - size, self._wrap[d])
@@ -178,8 +178,8 @@ def _local(env: Env, axis: str, at: int) -> int | None:
 
 
 def update_window(
-    env: Env, operand: Block, update: Block, *starts: Block, wrap: Sequence[bool], operand_axes: DimAxes | None
-) -> Block:
+    env: Env, operand: Ndarray, update: Ndarray, *starts: Ndarray, wrap: Sequence[bool], operand_axes: DimAxes | None
+) -> Ndarray:
     """The op's kernel on blocks of any shapes."""
     lead = env.lead
     return UpdateKernel(env, operand.shape[lead:], update.shape[lead:], wrap, operand_axes)(operand, update, *starts)

@@ -82,7 +82,7 @@ def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence
 
 
 def _spread_over(value: Any, shape: tuple[int, ...]) -> Any:
-    """A value in memory as one of that shape, whose new elements are the same ones."""
+    """A value in memory broadcast to that shape: its dims of size 1 repeat."""
     steps = tuple(0 if m != n else s for n, m, s in zip(shape, value.shape, value.steps, strict=True))
     return replace(value, shape=shape, steps=steps)
 

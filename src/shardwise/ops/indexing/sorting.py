@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Steps, Types
@@ -38,8 +39,6 @@ from shardwise.sharding.rule import Kind, Rule, own_factors
 
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 
-Block = np.ndarray[Any, Any]
-
 
 # -- sort -------------------------------------------------------------------------------------
 
@@ -54,7 +53,7 @@ def _sort_type(*operands: ShapedArray, dimension: int, is_stable: bool, num_keys
     return tuple(ShapedArray(t.shape, t.dtype, t.weak_type) for t in operands)
 
 
-def _sort_kernel(env: Env, *operands: Block, dimension: int, is_stable: bool, num_keys: int) -> tuple[Block, ...]:
+def _sort_kernel(env: Env, *operands: Ndarray, dimension: int, is_stable: bool, num_keys: int) -> tuple[Ndarray, ...]:
     return sorted_rows(operands, env.lead + dimension, env.lead, is_stable, num_keys)
 
 
@@ -177,7 +176,7 @@ def _top_k_type(x: ShapedArray, *, k: int, axis: int) -> tuple[ShapedArray, ...]
     return ShapedArray(shape, x.dtype, x.weak_type), ShapedArray(shape, np.dtype(np.int32), x.weak_type)
 
 
-def descending_ranks(x: Block) -> Block:
+def descending_ranks(x: Ndarray) -> Ndarray:
     """Integer ranks of `x` in the total order, greatest values first."""
     if x.dtype.kind == "b":
         return (~x).view(np.int8)
@@ -193,14 +192,14 @@ def descending_ranks(x: Block) -> Block:
     return np.invert(ranks, out=ranks)
 
 
-def _top_k_kernel(env: Env, x: Block, *, k: int, axis: int) -> tuple[Block, ...]:
+def _top_k_kernel(env: Env, x: Ndarray, *, k: int, axis: int) -> tuple[Ndarray, ...]:
     at = env.lead + axis
     if at == x.ndim - 1 and row_selection.selects(x, k) and row_selection.row_steps(x) is not None:
         return row_selection.greatest(x, k)
     return in_rows(lambda part: _greatest(part, at, k), (x,), at, [(k, x.dtype), (k, np.int32)])
 
 
-def _greatest(x: Block, at: int, k: int) -> tuple[Block, Block]:
+def _greatest(x: Ndarray, at: int, k: int) -> tuple[Ndarray, Ndarray]:
     rows = with_dim_at(x, at, -1)
     n = rows.shape[-1]
     if row_selection.selects(rows, k):

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.runtime.copies import row_major, take_positions
 from shardwise.runtime.memory import alone
 
-Block = np.ndarray[Any, Any]
-Starts = Mapping[int, Block]
+Starts = Mapping[int, Ndarray]
 Pairs = Sequence[tuple[int, int]]  # aligned (operand dim, batch dim)
 
 # With fewer elements a row-wise sparse product is not worth importing SciPy.
@@ -31,14 +31,14 @@ _SPARSE_KINDS = "iufc"
 _LAST = np.iinfo(np.intp).max
 
 
-def as_positions(start: Block) -> Block:
+def as_positions(start: Ndarray) -> Ndarray:
     """`start` as intp; a uint64 beyond intp becomes the largest intp, which is out of bounds too."""
     if start.dtype == np.uint64:
         start = np.minimum(start, _LAST)
     return start.astype(np.intp, copy=False)
 
 
-def in_bounds(start: Block, n: int, limit: int, wrap: bool) -> tuple[Block, Block | None]:
+def in_bounds(start: Ndarray, n: int, limit: int, wrap: bool) -> tuple[Ndarray, Ndarray | None]:
     """`start` as intp clamped to 0..limit, and a mask of the starts that were in bounds (None if all were)."""
     start = as_positions(start)
     if not start.size:
@@ -52,7 +52,7 @@ def in_bounds(start: Block, n: int, limit: int, wrap: bool) -> tuple[Block, Bloc
     return np.clip(start, 0, max(limit, 0)), (start >= 0) & (start <= limit)
 
 
-def along(n: int, axis: int, rank: int) -> Block:
+def along(n: int, axis: int, rank: int) -> Ndarray:
     """``arange(n)`` along one axis of `rank`."""
     shape = [1] * rank
     shape[axis] = n
@@ -60,8 +60,8 @@ def along(n: int, axis: int, rank: int) -> Block:
 
 
 def read_windows(
-    operand: Block, lead: int, starts: Starts, sizes: Sequence[int], pairs: Pairs, index_shape: tuple[int, ...]
-) -> Block:
+    operand: Ndarray, lead: int, starts: Starts, sizes: Sequence[int], pairs: Pairs, index_shape: tuple[int, ...]
+) -> Ndarray:
     """Windows of `operand`: ``loops + batch + window``; the window has every operand dim that is not in `pairs`.
 
     Each array of `starts` broadcasts to `index_shape`, ``loops + batch``. Dims without a start begin at 0.
@@ -83,7 +83,7 @@ def read_windows(
         view = sliding_window_view(view, [sizes[d] for d in moving], [lead + d for d in moving])  # type: ignore[call-overload]
 
     # Axes of `view`: read by an index array, kept, or (operand loops of extent 1) dropped.
-    index: dict[int, Block] = {}
+    index: dict[int, Ndarray] = {}
     dropped: list[int] = []
     for loop in range(lead):
         if shape[loop] == 1:
@@ -121,7 +121,7 @@ def read_windows(
     return out[tuple(select) + (0,) * len(unused)] if unused or None in select else out
 
 
-def _take(view: Block, axes: list[int], index: list[Block], index_shape: tuple[int, ...]) -> tuple[Block, int]:
+def _take(view: Ndarray, axes: list[int], index: list[Ndarray], index_shape: tuple[int, ...]) -> tuple[Ndarray, int]:
     """Index `view` on `axes`; returns the result and the number of its first index axis. Other axes keep their order."""
     if not axes:
         out = view.reshape((1,) * len(index_shape) + view.shape)
@@ -146,7 +146,7 @@ def _take(view: Block, axes: list[int], index: list[Block], index_shape: tuple[i
     return view.transpose(axes + rest)[tuple(index)], 0
 
 
-def linear_index(index: Sequence[Block], sizes: Sequence[int], index_shape: tuple[int, ...]) -> Block:
+def linear_index(index: Sequence[Ndarray], sizes: Sequence[int], index_shape: tuple[int, ...]) -> Ndarray:
     """Row-major positions in a grid of `sizes`, of shape `index_shape`."""
     position = index[0]
     for i, n in zip(index[1:], sizes[1:], strict=True):
@@ -157,10 +157,10 @@ def linear_index(index: Sequence[Block], sizes: Sequence[int], index_shape: tupl
 class OverwritingKernel(ABC):
     """A kernel that writes over operand 0 if the call is its last use, and nothing else refers to it."""
 
-    def __call__(self, *blocks: Block) -> Block:
+    def __call__(self, *blocks: Ndarray) -> Ndarray:
         return self.run(blocks, owned=False)
 
-    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
+    def over(self, free: Sequence[int], blocks: list[Ndarray]) -> Ndarray:
         """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
         owned = 0 in free and alone(blocks, 0)
         operands = tuple(blocks)
@@ -169,23 +169,23 @@ class OverwritingKernel(ABC):
         return self.run(operands, owned)
 
     @abstractmethod
-    def run(self, blocks: tuple[Block, ...], owned: bool) -> Block:
+    def run(self, blocks: tuple[Ndarray, ...], owned: bool) -> Ndarray:
         """`owned`: the kernel may overwrite operand 0."""
 
 
 def write_windows(
-    operand: Block,
+    operand: Ndarray,
     lead: int,
     starts: Starts,
     sizes: Sequence[int],
     pairs: Pairs,
-    updates: Block,
-    keep: Block | None,
+    updates: Ndarray,
+    keep: Ndarray | None,
     combine: Callable[..., Any] | None,
     unique: bool,
-    own: Mapping[int, tuple[Block, int]] | None = None,
+    own: Mapping[int, tuple[Ndarray, int]] | None = None,
     owned: bool = False,
-) -> Block:
+) -> Ndarray:
     """A copy of `operand`, or `operand` itself if `owned`, with windows of `updates` put (`combine` None) or combined (a ufunc)
     into it, in order.
 
@@ -210,7 +210,7 @@ def write_windows(
     rank = len(index_shape)
     widen = lambda a: a.reshape(a.shape + (1,) * (rank - a.ndim))  # noqa: E731
 
-    index: list[Block] = [along(n, i, rank) for i, n in enumerate(loops)]
+    index: list[Ndarray] = [along(n, i, rank) for i, n in enumerate(loops)]
     for d in range(first):
         if d in paired:
             index.append(along(part(d), lead + paired[d], rank))
@@ -239,7 +239,7 @@ def write_windows(
     return work
 
 
-def _as_rows(updates: Block, before: int, first: int, paired: Mapping[int, int], moving: list[int]) -> Block:
+def _as_rows(updates: Ndarray, before: int, first: int, paired: Mapping[int, int], moving: list[int]) -> Ndarray:
     """`updates`, which have `before` dims in front of their window, as a matrix: a row per position in the first `first` dims of the
     operand, a column per element of its other dims.
     """
@@ -251,7 +251,9 @@ def _as_rows(updates: Block, before: int, first: int, paired: Mapping[int, int],
     return updates.transpose(order).reshape(updates.size // columns, columns)
 
 
-def combine_rows(flat: Block, position: Block, rows: Block, combine: Callable[..., Any] | None, unique: bool) -> None:
+def combine_rows(
+    flat: Ndarray, position: Ndarray, rows: Ndarray, combine: Callable[..., Any] | None, unique: bool
+) -> None:
     """``flat[position[i]] = combine(flat[position[i]], rows[i])`` for each i in order, in place, repeated positions included."""
     if not rows.size:
         return
@@ -271,7 +273,7 @@ def combine_rows(flat: Block, position: Block, rows: Block, combine: Callable[..
         combine.at(flat.reshape(-1), elements, rows.reshape(-1))  # type: ignore[attr-defined]
 
 
-def _add_rows(flat: Block, position: Block, rows: Block, sign: int) -> None:
+def _add_rows(flat: Ndarray, position: Ndarray, rows: Ndarray, sign: int) -> None:
     """Row-wise accumulation as a product with a sparse matrix with one entry per column: 8 times faster than ufunc.at."""
     from scipy.sparse import _sparsetools
 

@@ -6,17 +6,14 @@ square at their beginning are solved for, and all rows below lose the product of
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, helpers, run_in_parts
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import blas, product_threads
-
-Block = np.ndarray[Any, Any]
 
 SMALLEST = 256  # rows from which blocks pay
 _VECTORS = 8  # of a row of a block: sums that are added up side by side
@@ -25,7 +22,7 @@ _PRODUCT_ROWS = 128  # rows of a product, of which those left of the diagonal ar
 _SHARED = 1 << 20  # multiplications of a product from which a second thread pays
 
 
-def cholesky(x: Block) -> Block | None:
+def cholesky(x: Ndarray) -> Ndarray | None:
     """The lower factors of real matrices, whose lower triangles are read; None where LAPACK is as fast, or alone can do it."""
     n = x.shape[-1]
     if n < SMALLEST or not x.size or x.dtype.name not in ("float32", "float64") or not x.dtype.isnative:
@@ -45,7 +42,7 @@ def cholesky(x: Block) -> Block | None:
     return out
 
 
-def _turn(source: Block, upper: Block) -> None:
+def _turn(source: Ndarray, upper: Ndarray) -> None:
     """Copy the lower triangle, as rows."""
     n = len(source)
 
@@ -57,7 +54,7 @@ def _turn(source: Block, upper: Block) -> None:
     run_in_parts(work, -(-n // _TILE), 1, product_threads())
 
 
-def _turn_back(upper: Block, target: Block) -> None:
+def _turn_back(upper: Ndarray, target: Ndarray) -> None:
     """Copy the rows from the diagonal on as columns, with zeros above the diagonal."""
     n = len(target)
 
@@ -72,7 +69,7 @@ def _turn_back(upper: Block, target: Block) -> None:
     run_in_parts(work, -(-n // _TILE), 1, product_threads())
 
 
-def _factor(upper: Block, n: int, rows: int, library: blas.Library) -> bool:
+def _factor(upper: Ndarray, n: int, rows: int, library: blas.Library) -> bool:
     """Factor it where it lies; whether all pivots were positive."""
     width, name = upper.shape[1], upper.dtype.name
     for first in range(0, n, rows):
@@ -88,7 +85,7 @@ def _factor(upper: Block, n: int, rows: int, library: blas.Library) -> bool:
     return bool((upper.diagonal() > 0).all())
 
 
-def _subtract_products(upper: Block, n: int, first: int, count: int, library: blas.Library) -> None:
+def _subtract_products(upper: Ndarray, n: int, first: int, count: int, library: blas.Library) -> None:
     """From the rows behind `count` rows, the products of these with themselves, right of the diagonal."""
     char, size, width = upper.dtype.char, upper.itemsize, upper.shape[1]
     gemm, one, start = library.gemm[char], library.called.one[char], upper.ctypes.data

@@ -6,28 +6,29 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ops.linalg.lapack import NDArray, gufunc, is_finite, nan_of
+from shardwise.base.shapes import Ndarray
+from shardwise.ops.linalg.lapack import gufunc, is_finite, nan_of
 
 
-def _spoiled(x: NDArray) -> NDArray | None:
+def _spoiled(x: Ndarray) -> Ndarray | None:
     """A mask of the matrices with NaNs, which LU decompositions may lose; None if none has."""
     return None if is_finite(x) else np.asarray(np.isnan(x).any(axis=(-2, -1)))
 
 
-def slogdet(x: NDArray) -> tuple[NDArray, ...]:
+def slogdet(x: Ndarray) -> tuple[Ndarray, ...]:
     """Sign (for complex matrices a unit number) and logarithm of the determinant's magnitude."""
     from shardwise.ops.linalg import stacks  # start-up time
 
     return stacks.slogdet(x, _slogdet) or _slogdet(x)
 
 
-def _slogdet(x: NDArray) -> tuple[NDArray, ...]:
+def _slogdet(x: Ndarray) -> tuple[Ndarray, ...]:
     sign, log = (np.asarray(v) for v in gufunc("slogdet", x))
     spoiled = _spoiled(x)
     return (sign, log) if spoiled is None else tuple(np.where(spoiled, nan_of(v.dtype), v) for v in (sign, log))  # type: ignore[return-value]
 
 
-def det(x: NDArray) -> NDArray:
+def det(x: Ndarray) -> Ndarray:
     """Determinants: by their definition up to 3 by 3, else by LU decompositions."""
     from shardwise.ops.linalg import stacks  # start-up time
 
@@ -35,7 +36,7 @@ def det(x: NDArray) -> NDArray:
     return _det(x) if by_lanes is None else by_lanes
 
 
-def _det(x: NDArray) -> NDArray:
+def _det(x: Ndarray) -> Ndarray:
     n = x.shape[-1]
     if 0 < n < 4:
         if x.size == n * n:

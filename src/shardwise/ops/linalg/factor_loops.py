@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.loops import Function, WorkLoop, Writer, lanes_of
 from shardwise.runtime.machine import Lane, available, itemsize, thread_count
 from shardwise.runtime.memory import pool
 
-Block = np.ndarray[Any, Any]
 Steps = Sequence[int | str]  # bytes to the next row and to the next column
 
 LARGEST = 96  # rows; LAPACK's blocks do better beyond
@@ -200,7 +199,7 @@ class _Upper:
         w.loop(0, self.n, line, step=self.width)
 
 
-def cholesky(x: Block) -> Block | None:
+def cholesky(x: Ndarray) -> Ndarray | None:
     """Lower factors of stacks of real matrices; None where LAPACK is as fast."""
     n, count = x.shape[-1], prod(x.shape[:-2])
     if not 1 < n <= LARGEST or count < 2 or count * n**3 < _FEWEST or x.dtype.name not in ("float32", "float64"):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import to_complex, to_floating, to_inexact
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.explicit import check_divisible
 from shardwise.ir.op import Params, Steps, Types
@@ -18,7 +19,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.linalg.fft_partition import fft_partition
 from shardwise.ops.rules.derivative import do, filled, later, scalar
-from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
+from shardwise.ops.rules.operands import check_kind, dtype_kind, operand
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import thread_count
@@ -103,7 +104,7 @@ def _fft_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule)
     return (x.spec,)
 
 
-def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Block:
+def _fft_kernel(env: Env, x: Ndarray, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Ndarray:
     import scipy.fft
 
     axes = tuple(range(-len(fft_lengths), 0))
@@ -118,7 +119,7 @@ def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int
     workers = thread_count() if prod(x.shape) >= _THREADED else 1
     in_place = fft_type in (FftType.FFT, FftType.IFFT) and x.nbytes >= _IN_PLACE and x.flags.c_contiguous
 
-    def transformed(workers: int) -> Block:
+    def transformed(workers: int) -> Ndarray:
         given = row_major(x) if in_place else x
         return transform(given, s=fft_lengths, axes=axes, workers=workers, overwrite_x=in_place)
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.linalg.tridiagonal import perturbed_tridiagonal_solve
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
-NDArray = np.ndarray[Any, Any]
 Core = tuple[Ints, np.dtype[Any]]  # shape and type of one matrix of a result
 
 
@@ -26,7 +25,7 @@ _SHARED = 1 << 20  # multiplications from which a second thread pays
 _SMALL = 1 << 16  # elements of a matrix up to which LAPACK itself uses one thread, or gains little by more
 
 
-def gufunc(name: str, *operands: NDArray) -> Any:
+def gufunc(name: str, *operands: Ndarray) -> Any:
     """NumPy's own LAPACK loops, which compute in the operands' precision and mark failures with NaN; by several threads.
 
     Operands are stacks of matrices with loops of one rank.
@@ -58,8 +57,8 @@ def gufunc(name: str, *operands: NDArray) -> Any:
 
 
 def each(
-    function: Callable[..., Sequence[Any]], ranks: Ints, operands: Sequence[NDArray], cores: Sequence[Core]
-) -> list[NDArray]:
+    function: Callable[..., Sequence[Any]], ranks: Ints, operands: Sequence[Ndarray], cores: Sequence[Core]
+) -> list[Ndarray]:
     """Call `function` for every stack index on the operands' last dims; its results are stacked as `cores` say."""
     leads = [x.shape[: x.ndim - r] for x, r in zip(operands, ranks, strict=True)]
     if not any(lead and max(lead) != 1 for lead in leads):
@@ -98,7 +97,7 @@ def nan_of(dtype: np.dtype[Any]) -> Any:
     return dtype.type(complex(np.nan, np.nan) if dtype.kind == "c" else np.nan)
 
 
-def is_finite(x: NDArray) -> bool:
+def is_finite(x: Ndarray) -> bool:
     """Whether no element is NaN or infinite."""
     return bool(np.isfinite(x).all())
 
@@ -106,7 +105,7 @@ def is_finite(x: NDArray) -> bool:
 # -- factorisations ----------------------------------------------------------------------------------------------------------
 
 
-def cholesky(x: NDArray) -> NDArray:
+def cholesky(x: Ndarray) -> Ndarray:
     """The lower factor; only the lower triangle is read. NaN there where the matrix is not definite."""
     from shardwise.ops.linalg import blocked_cholesky, factor_loops, stacks  # start-up time: they build machine code
 
@@ -120,7 +119,7 @@ def cholesky(x: NDArray) -> NDArray:
     return out
 
 
-def eigh(x: NDArray, lower: bool) -> tuple[NDArray, NDArray]:
+def eigh(x: Ndarray, lower: bool) -> tuple[Ndarray, Ndarray]:
     """Eigenvectors and ascending eigenvalues of Hermitian matrices given by one triangle."""
     from shardwise.ops.linalg import stacks  # start-up time: it builds machine code
 
@@ -128,12 +127,12 @@ def eigh(x: NDArray, lower: bool) -> tuple[NDArray, NDArray]:
     return _eigh(x, lower) if found is None else (found[0], found[1])
 
 
-def _eigh(x: NDArray, lower: bool) -> tuple[NDArray, NDArray]:
+def _eigh(x: Ndarray, lower: bool) -> tuple[Ndarray, Ndarray]:
     values, vectors = gufunc("eigh_lo" if lower else "eigh_up", x)
     return vectors, values
 
 
-def svd(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
+def svd(x: Ndarray, full: bool, vectors: bool) -> tuple[Ndarray, ...]:
     """Singular values, descending, and with `vectors` u and vh."""
     m, n = x.shape[-2:]
     if vectors and not min(m, n):
@@ -150,7 +149,7 @@ def svd(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
     return tuple(np.where(valid if o.ndim == x.ndim else valid[..., 0], o, nan_of(o.dtype)) for o in outs)
 
 
-def svd_of_finite(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
+def svd_of_finite(x: Ndarray, full: bool, vectors: bool) -> tuple[Ndarray, ...]:
     """`svd` of matrices that are not empty and have no infinities or NaNs."""
     from numpy.linalg import _umath_linalg
 
@@ -164,17 +163,17 @@ def svd_of_finite(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
     return s, u, vh
 
 
-def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
+def eig(x: Ndarray, left: bool, right: bool) -> tuple[Ndarray, ...]:
     """Eigenvalues and the wanted eigenvectors of general matrices, complex."""
     result = np.result_type(x.dtype, np.complex64)
-    valid: NDArray = np.isfinite(x).all(axis=(-2, -1), keepdims=True)  # type: ignore[assignment]
+    valid: Ndarray = np.isfinite(x).all(axis=(-2, -1), keepdims=True)  # type: ignore[assignment]
     x = np.where(valid, x, x.dtype.type(0))  # LAPACK may not return from infinities
     wide = x.astype(np.complex128) if x.dtype == np.complex64 else x
     n = x.shape[-1]
     if left:
         from scipy.linalg import eig as one
 
-        def both(a: NDArray) -> Sequence[NDArray]:
+        def both(a: Ndarray) -> Sequence[Ndarray]:
             return one(a, left=True, right=True, check_finite=False)  # type: ignore[return-value]
 
         core = [((n,), result), ((n, n), result), ((n, n), result)]
@@ -188,19 +187,19 @@ def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
     )
 
 
-def eig_of_finite(x: NDArray, right: bool) -> tuple[NDArray, ...]:
+def eig_of_finite(x: Ndarray, right: bool) -> tuple[Ndarray, ...]:
     """Eigenvalues and right eigenvectors of matrices without infinities or NaNs."""
     return gufunc("eig", x) if right else (gufunc("eigvals", x),)
 
 
-def lu(x: NDArray) -> tuple[NDArray, ...]:
+def lu(x: Ndarray) -> tuple[Ndarray, ...]:
     """The packed factors, pivots counted from 0, and the permutation of rows that they make."""
     from shardwise.ops.linalg import stacks  # start-up time
 
     return stacks.lu(x, _lu) or _lu(x)
 
 
-def _lu(x: NDArray) -> tuple[NDArray, ...]:
+def _lu(x: Ndarray) -> tuple[Ndarray, ...]:
     m, n = x.shape[-2:]
     k = min(m, n)
     if not k:
@@ -211,7 +210,7 @@ def _lu(x: NDArray) -> tuple[NDArray, ...]:
     return factors, pivots, pivots_to_permutation(pivots, m)
 
 
-def pivots_to_permutation(pivots: NDArray, size: int) -> NDArray:
+def pivots_to_permutation(pivots: Ndarray, size: int) -> Ndarray:
     """Where successive swaps of row i with row pivots[i] bring the rows."""
     order = np.broadcast_to(np.arange(size, dtype=np.int32), (*pivots.shape[:-1], size)).copy()
     for i in range(pivots.shape[-1]):
@@ -222,7 +221,7 @@ def pivots_to_permutation(pivots: NDArray, size: int) -> NDArray:
     return order
 
 
-def qr(x: NDArray, full: bool, pivoting: bool) -> tuple[NDArray, ...]:
+def qr(x: Ndarray, full: bool, pivoting: bool) -> tuple[Ndarray, ...]:
     """q, r and with `pivoting` the order of columns."""
     m, n = x.shape[-2:]
     rows = m if full else min(m, n)
@@ -242,7 +241,7 @@ def qr(x: NDArray, full: bool, pivoting: bool) -> tuple[NDArray, ...]:
     return stacks.qr(x, full, lambda some: _qr(some, rows)) or _qr(x, rows)
 
 
-def _qr(x: NDArray, rows: int) -> tuple[NDArray, ...]:
+def _qr(x: Ndarray, rows: int) -> tuple[Ndarray, ...]:
     m, n = x.shape[-2:]
     dtypes = [((m, rows), x.dtype), ((rows, n), x.dtype)]
     if x.dtype.itemsize == (8 if x.dtype.kind == "c" else 4) and prod(x.shape[:-2]) <= _FEW:
@@ -255,7 +254,7 @@ def _qr(x: NDArray, rows: int) -> tuple[NDArray, ...]:
 _FEW = 16  # single-precision stacks up to this size go matrix by matrix: NumPy's loops for QR exist in double only
 
 
-def _qr_one(a: NDArray, rows: int) -> tuple[NDArray, NDArray]:
+def _qr_one(a: Ndarray, rows: int) -> tuple[Ndarray, Ndarray]:
     m, n = a.shape
     packed, tau, *_ = lapack_routine("geqrf", a.dtype)(a, lwork=64 * n)
     r = np.triu(packed[:rows])
@@ -264,12 +263,12 @@ def _qr_one(a: NDArray, rows: int) -> tuple[NDArray, NDArray]:
     return _reflect(base, tau), r
 
 
-def _reflect(packed: NDArray, tau: NDArray) -> NDArray:
+def _reflect(packed: Ndarray, tau: Ndarray) -> Ndarray:
     name = "ungqr" if packed.dtype.kind == "c" else "orgqr"
     return lapack_routine(name, packed.dtype)(packed, tau, lwork=64 * packed.shape[1])[0]
 
 
-def householder_product(a: NDArray, taus: NDArray) -> NDArray:
+def householder_product(a: Ndarray, taus: Ndarray) -> Ndarray:
     """The first columns of the product of elementary reflectors."""
     m, n = a.shape[-2:]
     if not taus.shape[-1] or not n:
@@ -278,7 +277,7 @@ def householder_product(a: NDArray, taus: NDArray) -> NDArray:
     return each(lambda x, t: (_reflect(x, t),), (2, 1), (a, taus), [((m, n), a.dtype)])[0]
 
 
-def hessenberg(x: NDArray) -> tuple[NDArray, NDArray]:
+def hessenberg(x: Ndarray) -> tuple[Ndarray, Ndarray]:
     """The packed Hessenberg form and the factors of its reflectors."""
     n = x.shape[-1]
     count = max(n - 1, 0)
@@ -288,14 +287,14 @@ def hessenberg(x: NDArray) -> tuple[NDArray, NDArray]:
     return tuple(each(lambda a: gehrd(a, lwork=64 * n)[:2], (2,), (x,), [((n, n), x.dtype), ((count,), x.dtype)]))  # type: ignore
 
 
-def schur(x: NDArray, vectors: bool) -> tuple[NDArray, ...]:
+def schur(x: Ndarray, vectors: bool) -> tuple[Ndarray, ...]:
     """The (quasi-)triangular form and with `vectors` the unitary basis."""
     n = x.shape[-1]
     if not n:
         return (x, x) if vectors else (x,)
     from scipy.linalg import schur as one
 
-    def call(a: NDArray) -> Sequence[NDArray]:
+    def call(a: Ndarray) -> Sequence[Ndarray]:
         if not is_finite(a):
             return (np.full_like(a, nan_of(a.dtype)),) * 2
         return one(a, output="complex" if a.dtype.kind == "c" else "real", check_finite=False)  # type: ignore[return-value]
@@ -304,7 +303,7 @@ def schur(x: NDArray, vectors: bool) -> tuple[NDArray, ...]:
     return (t, z) if vectors else (t,)
 
 
-def tridiagonal(x: NDArray, lower: bool) -> tuple[NDArray, ...]:
+def tridiagonal(x: Ndarray, lower: bool) -> tuple[Ndarray, ...]:
     """The reduction of Hermitian matrices: packed reflectors, diagonal, off-diagonal, factors of the reflectors."""
     n = x.shape[-1]
     real = x.real.dtype
@@ -316,7 +315,7 @@ def tridiagonal(x: NDArray, lower: bool) -> tuple[NDArray, ...]:
 # -- systems -------------------------------------------------------------------------------------------------------------------
 
 
-def _folded(a: NDArray, b: NDArray, solve: Callable[[NDArray, NDArray], NDArray]) -> NDArray:
+def _folded(a: Ndarray, b: Ndarray, solve: Callable[[Ndarray, Ndarray], Ndarray]) -> Ndarray:
     """Solve with the loop dims over which `a` is one and the same made columns of `b`: one factorisation for all."""
     same = [d for d in range(a.ndim - 2) if a.shape[d] == 1 and b.shape[d] != 1]
     if not same:
@@ -330,11 +329,11 @@ def _folded(a: NDArray, b: NDArray, solve: Callable[[NDArray, NDArray], NDArray]
     return x.reshape(*loops, n, *(b.shape[d] for d in same), k).transpose(np.argsort(order))
 
 
-def solve(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
+def solve(a: Ndarray, b: Ndarray, transposed: bool) -> Ndarray:
     """x with a x = b, or with `transposed` that of the transpose of a; where a is singular, what its LU factors give."""
     from shardwise.ops.linalg import stacks  # start-up time
 
-    def systems(p: NDArray, q: NDArray) -> NDArray:
+    def systems(p: Ndarray, q: Ndarray) -> Ndarray:
         general = lambda p, q: _general(p, q, transposed)  # noqa: E731
         by_lanes = stacks.solve(p, q, transposed, general)
         return general(p, q) if by_lanes is None else by_lanes
@@ -342,7 +341,7 @@ def solve(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
     return _folded(a, b, systems)
 
 
-def _general(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
+def _general(a: Ndarray, b: Ndarray, transposed: bool) -> Ndarray:
     if not b.size:
         return np.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]), b.dtype)
     x = gufunc("solve", a.swapaxes(-1, -2) if transposed else a, b)
@@ -366,8 +365,8 @@ def _general(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
 
 
 def triangular_solve(
-    a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, conjugate: bool, unit: bool
-) -> NDArray:
+    a: Ndarray, b: Ndarray, left: bool, lower: bool, transpose: bool, conjugate: bool, unit: bool
+) -> Ndarray:
     """x with op(a) x = b, or x op(a) = b unless `left`; op transposes and conjugates."""
     given = (a, b, left, lower, transpose, conjugate)
     conjugated = a.conj() if conjugate and not transpose else a
@@ -388,7 +387,7 @@ def triangular_solve(
     return x if is_finite(x) else _like_lapack(x, *given, unit)
 
 
-def _stacked_triangular(a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, unit: bool) -> NDArray:
+def _stacked_triangular(a: Ndarray, b: Ndarray, left: bool, lower: bool, transpose: bool, unit: bool) -> Ndarray:
     if not left:
         b, transpose = b.swapaxes(-1, -2), not transpose
     if transpose:
@@ -397,7 +396,7 @@ def _stacked_triangular(a: NDArray, b: NDArray, left: bool, lower: bool, transpo
     return x if left else x.swapaxes(-1, -2)
 
 
-def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
+def _triangular(a: Ndarray, b: Ndarray, lower: bool, unit: bool) -> Ndarray:
     loops = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     n, k = b.shape[-2:]
     if not (n and k and prod(loops)):
@@ -409,7 +408,7 @@ def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
         return _substitute(a, b, lower, unit, loops) if by_lanes is None else by_lanes
     trsm = blas_routine("trsm", a.dtype)
 
-    def one(p: NDArray, q: NDArray) -> tuple[NDArray]:
+    def one(p: Ndarray, q: Ndarray) -> tuple[Ndarray]:
         # BLAS thinks in columns, so it is given the transposes: x.T op(a).T = b.T, read from row-major memory as it is.
         if p.flags.c_contiguous or not p.flags.f_contiguous:
             return (trsm(1, p.T, q.T, side=1, lower=int(not lower), trans_a=0, diag=int(unit)).T,)
@@ -419,8 +418,8 @@ def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
 
 
 def _like_lapack(
-    x: NDArray, a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, conjugate: bool, unit: bool
-) -> NDArray:
+    x: Ndarray, a: Ndarray, b: Ndarray, left: bool, lower: bool, transpose: bool, conjugate: bool, unit: bool
+) -> Ndarray:
     """`x` with its matrices that have infinities or NaNs computed again in column-major order.
 
     How far these spread depends on the order of the operations; this is LAPACK's.
@@ -437,7 +436,7 @@ def _like_lapack(
     return out
 
 
-def _substitute(a: NDArray, b: NDArray, lower: bool, unit: bool, loops: Ints) -> NDArray:
+def _substitute(a: Ndarray, b: Ndarray, lower: bool, unit: bool, loops: Ints) -> Ndarray:
     """Many small systems at once, row by row."""
     n, k = b.shape[-2:]
     x = np.empty((*loops, n, k), b.dtype)
@@ -449,14 +448,14 @@ def _substitute(a: NDArray, b: NDArray, lower: bool, unit: bool, loops: Ints) ->
     return x
 
 
-def tridiagonal_solve(dl: NDArray, d: NDArray, du: NDArray, b: NDArray, *, perturb_singular: bool) -> NDArray:
+def tridiagonal_solve(dl: Ndarray, d: Ndarray, du: Ndarray, b: Ndarray, *, perturb_singular: bool) -> Ndarray:
     """x of the systems with these diagonals; the first of `dl` and the last of `du` are not used."""
     n, k = b.shape[-2:]
     if perturb_singular and n and k:
         return perturbed_tridiagonal_solve(dl, d, du, b)
     gtsv = lapack_routine("gtsv", b.dtype)
 
-    def one(low: NDArray, mid: NDArray, up: NDArray, rhs: NDArray) -> tuple[NDArray]:
+    def one(low: Ndarray, mid: Ndarray, up: Ndarray, rhs: Ndarray) -> tuple[Ndarray]:
         if n == 1:
             return (rhs / mid[:, None] if mid[0] else np.full_like(rhs, nan_of(rhs.dtype)),)
         *_, x, info = gtsv(low[1:], mid, up[:-1], rhs)

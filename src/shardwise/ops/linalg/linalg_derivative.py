@@ -106,7 +106,7 @@ def _shifted_vector(x: Any, by: int) -> Any:
 
 
 def _diagonal_times(diagonal: Any, x: Any, by: int) -> Any:
-    """The product of x with a matrix that has one diagonal, `by` places below the main one. Elements that lie outside do not count."""
+    """The product of a matrix with x. Its only diagonal lies `by` places below the main one; elements of `diagonal` outside count 0."""
     n = x.shape[-2]
     low, high = max(by, 0), n + min(by, 0)  # rows that the diagonal meets
     rows = lambda v, a, b: terms.part(v, (a, b), (0, v.shape[-1]))  # noqa: E731

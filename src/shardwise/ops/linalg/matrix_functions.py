@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ir import Array, bind
-from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine, nan_of
+from shardwise.ops.linalg.lapack import each, lapack_routine, nan_of
 from shardwise.ops.linalg.lapack import solve as solve_stacks
 from shardwise.ops.linalg.matrix_op import Result, as_steps, define_matrix_op, square_size
 from shardwise.ops.rules.convert import as_array
@@ -44,7 +44,7 @@ _DOUBLE = (
 PADE = {"float32": _SINGLE, "float64": _DOUBLE}
 
 
-def _expm(x: NDArray, max_squarings: int) -> NDArray:
+def _expm(x: Ndarray, max_squarings: int) -> Ndarray:
     """By scaling and squaring, all matrices at once; NaN where that takes more than `max_squarings`."""
     if not x.size:
         return x
@@ -69,7 +69,7 @@ def _expm(x: NDArray, max_squarings: int) -> NDArray:
 _FEW = 12  # matrices that SciPy computes one after the other: of 4 x 4 one takes 17 us so, 119 by `_expm_at_once`; 16 174 and 135
 
 
-def _expm_at_once(stack: NDArray, squarings: NDArray, coefficients: Sequence[int]) -> NDArray:
+def _expm_at_once(stack: Ndarray, squarings: Ndarray, coefficients: Sequence[int]) -> Ndarray:
     stack = stack * np.exp2(-squarings)[:, None, None].astype(stack.real.dtype)
     odd, even = _parts(stack, coefficients)
     out = solve_stacks(even - odd, even + odd, False)
@@ -79,7 +79,7 @@ def _expm_at_once(stack: NDArray, squarings: NDArray, coefficients: Sequence[int
     return out
 
 
-def _parts(x: NDArray, coefficients: Sequence[int]) -> tuple[NDArray, NDArray]:
+def _parts(x: Ndarray, coefficients: Sequence[int]) -> tuple[Ndarray, Ndarray]:
     """The odd and the even part of the polynomial with these coefficients, the lowest power's first."""
     one = np.eye(x.shape[-1], dtype=x.dtype)
     powers = [one, square := _times(x, x)]
@@ -89,14 +89,14 @@ def _parts(x: NDArray, coefficients: Sequence[int]) -> tuple[NDArray, NDArray]:
     return _times(x, _series(powers, coefficients[1::2])), _series(powers, coefficients[::2])
 
 
-def _series(powers: Sequence[NDArray], terms: Sequence[int]) -> NDArray:
+def _series(powers: Sequence[Ndarray], terms: Sequence[int]) -> Ndarray:
     """The sum of the terms times powers, of which there are the first four."""
     of = powers[0]
     low = sum((of.dtype.type(c) * p for c, p in zip(terms, powers, strict=False)), np.zeros_like(of))
     return low + _times(powers[3], _series(powers, (0, *terms[4:]))) if len(terms) > 4 else low
 
 
-def _times(x: NDArray, y: NDArray) -> NDArray:
+def _times(x: Ndarray, y: Ndarray) -> Ndarray:
     out = np.empty_like(x)
     matmul(x, y, out)
     return out
@@ -121,7 +121,7 @@ def _frechet_results(x: Ints, direction: Ints, *, max_squarings: int) -> list[Re
     return [(x, "same")]
 
 
-def _frechet(x: NDArray, direction: NDArray, max_squarings: int) -> NDArray:
+def _frechet(x: Ndarray, direction: Ndarray, max_squarings: int) -> Ndarray:
     """The upper right block of the exponential of [[x, direction], [0, x]]."""
     n = x.shape[-1]
     loops = np.broadcast_shapes(x.shape[:-2], direction.shape[:-2])
@@ -167,12 +167,12 @@ def _sqrtm_results(shape: Ints) -> list[Result]:
     return [(shape, "complex")]
 
 
-def _sqrtm(x: NDArray) -> NDArray:
+def _sqrtm(x: Ndarray) -> Ndarray:
     from scipy.linalg import sqrtm as one
 
     result = _complex(x.dtype)
 
-    def call(a: NDArray) -> tuple[NDArray]:
+    def call(a: Ndarray) -> tuple[Ndarray]:
         if np.isfinite(a).all():
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of singular matrices, for which the result speaks
@@ -200,17 +200,17 @@ def _sylvester_results(a: Ints, b: Ints, c: Ints, *, tol: float) -> list[Result]
     return [(c, "same")]
 
 
-def _sylvester(a: NDArray, b: NDArray, c: NDArray, tol: float) -> NDArray:
+def _sylvester(a: Ndarray, b: Ndarray, c: Ndarray, tol: float) -> Ndarray:
     """By Schur forms r, s of a and b^H (Bartels and Stewart): r y + y s^H = u^H c v."""
     if not c.size:
         return c
     gees, trsyl = lapack_routine("gees", c.dtype), lapack_routine("trsyl", c.dtype)
 
-    def form(x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def form(x: Ndarray) -> tuple[Ndarray, Ndarray, Ndarray]:
         triangular, _, *eigenvalues, vectors, _, _ = gees(lambda *_: None, x, lwork=64 * len(x))
         return triangular, vectors, eigenvalues[0] if len(eigenvalues) == 1 else eigenvalues[0] + 1j * eigenvalues[1]
 
-    def call(p: NDArray, q: NDArray, f: NDArray) -> tuple[NDArray]:
+    def call(p: Ndarray, q: Ndarray, f: Ndarray) -> tuple[Ndarray]:
         failed = (np.full(f.shape, nan_of(f.dtype)),)
         if not (np.isfinite(p).all() and np.isfinite(q).all() and np.isfinite(f).all()):
             return failed
@@ -247,7 +247,7 @@ def _rsf2csf_results(t: Ints, z: Ints) -> list[Result]:
     return [(t, "complex"), (z, "complex")]
 
 
-def _rsf2csf(t: NDArray, z: NDArray) -> tuple[NDArray, ...]:
+def _rsf2csf(t: Ndarray, z: Ndarray) -> tuple[Ndarray, ...]:
     from scipy.linalg import rsf2csf as one
 
     result = _complex(t.dtype)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ir import Equation, Op, ShapedArray, Shown, SmallForm, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.rules.derivative import later
-from shardwise.ops.rules.operands import Block, dtype_kind
+from shardwise.ops.rules.operands import dtype_kind
 from shardwise.ops.rules.small_programs import as_program
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -109,7 +109,7 @@ class _Matrices:
             )
         return batch
 
-    def run(self, env: Env, *blocks: Block, **params: Any) -> Any:
+    def run(self, env: Env, *blocks: Ndarray, **params: Any) -> Any:
         """The kernel, which computes small floats as float32."""
         dtype = blocks[0].dtype
         narrow = dtype.itemsize < 4 and dtype_kind(dtype) == "f"

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Atom, Equation, literal
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.axis_index import axis_index_op
@@ -47,59 +48,68 @@ def qr_partition(region: Any, eqn: Equation) -> None:
     if not split or not tall or not plain:
         return region.generic(eqn)
 
-    def along(region: Any) -> None:
-        lay = (*have[:-1], ())
-        rank = x.aval.ndim
-        whole = region.moved(x, local, have, lay)
+    region.cheapest(lambda region: region.generic(eqn), lambda region: _by_triangles(region, eqn, local, have))
 
-        def cut(atom: Atom, begin: int, end: int) -> Atom:
-            shape = atom.aval.shape
-            params = {
-                "start_indices": (*(0,) * (rank - 2), begin, 0),
-                "limit_indices": (*shape[:-2], end, shape[-1]),
-                "strides": None,
-            }
-            return region.emit(slice_p, [atom], params)[0]
 
-        def stacked(*atoms: Atom) -> Atom:
-            return region.emit(concatenate_p, atoms, {"dimension": rank - 2})[0]
+class _Rows:
+    """Local equations on rows of matrices, the dim before the last: `split` over mesh axes."""
 
-        def on_first(other: bool, atom: Atom) -> Atom:
-            """`atom` on the first device and zeros on the others, or the reverse."""
-            zero = literal(0, atom.aval.dtype)
-            cases = [atom, zero] if other else [zero, atom]
-            return region.emit(select_n_p, [first, *cases], {})[0]
-
-        def above() -> Atom:
-            """Where a triangle has its elements."""
-            shape = (*whole.aval.shape[:-2], columns, columns)
-            given = {"dtype": _INT32, "shape": shape, "out_sharding": None}
-            row, column = [region.emit(iota_p, [], {**given, "dimension": d})[0] for d in (rank - 2, rank - 1)]
-            return region.emit(le_p, [row, column], {})[0]
-
+    def __init__(self, region: Any, split: Axes) -> None:
+        self._region, self.split = region, split
         (place,) = region.emit(axis_index_op, [], {"axes": split})
-        (first,) = region.emit(eq_p, [place, literal(0, _INT32)], {})
-        top = cut(whole, 0, columns)
-        own = stacked(cut(whole, columns, part), on_first(True, top))
-        packed, taus = region.emit(geqrf_p, [own], {})
-        r = region.emit(select_n_p, [above(), literal(0, own.aval.dtype), cut(packed, 0, columns)], {})[0]
-        top = region.collective(all_reduce, [on_first(False, top)], split, top.aval, {"kind": "sum"})
-        below = r.aval.update(shape=(*x.aval.shape[:-2], columns * math.prod(region.sizes_of(split)), columns))
-        gathered = (*lay[:-2], (), ())
-        triangles = region.reshard(r, lay, gathered, below)
-        z, r = region.emit(eqn.op, [stacked(top, triangles)], params)
-        z_top, z_own = cut(z, 0, columns), cut(z, columns, z.aval.shape[-2])
-        z_own = region.reshard(z_own, gathered, lay, below)
-        (q,) = region.emit(householder_product_p, [packed, taus], {})
-        batch = tuple(range(rank - 2))
-        numbers = (((rank - 1,), (rank - 2,)), (batch, batch))
-        given = {"precision": None, "preferred_element_type": x.aval.dtype, "out_sharding": None}
-        (q,) = region.emit(dot_general_p, [q, z_own], {"dimension_numbers": numbers, **given})
-        behind = part - columns
-        (front,) = region.emit(add_p, [cut(q, behind, part), on_first(False, z_top)], {})
-        q = stacked(front, cut(q, 0, behind))
-        for var, atom, dims in zip(eqn.outputs, (q, r), (lay, gathered), strict=True):
-            placed = region.placement(var) if region.is_read(var) else dims
-            region.define(var, region.reshard(atom, dims, placed, var.aval), placed)
+        (self._first,) = region.emit(eq_p, [place, literal(0, _INT32)], {})
 
-    region.cheapest(lambda region: region.generic(eqn), along)
+    def cut(self, atom: Atom, begin: int, end: int) -> Atom:
+        shape = atom.aval.shape
+        params = {
+            "start_indices": (*(0,) * (len(shape) - 2), begin, 0),
+            "limit_indices": (*shape[:-2], end, shape[-1]),
+            "strides": None,
+        }
+        return self._region.emit(slice_p, [atom], params)[0]
+
+    def stack(self, *atoms: Atom) -> Atom:
+        return self._region.emit(concatenate_p, atoms, {"dimension": atoms[0].aval.ndim - 2})[0]
+
+    def select(self, atom: Atom, *, on_first: bool) -> Atom:
+        """`atom` on the first device and zeros on the others, or the reverse."""
+        zero = literal(0, atom.aval.dtype)
+        return self._region.emit(select_n_p, [self._first, *([zero, atom] if on_first else [atom, zero])], {})[0]
+
+    def triangle(self, atom: Atom) -> Atom:
+        """The elements on and above the diagonal; zeros below."""
+        shape = atom.aval.shape
+        given = {"dtype": _INT32, "shape": shape, "out_sharding": None}
+        row, column = [self._region.emit(iota_p, [], {**given, "dimension": len(shape) + d})[0] for d in (-2, -1)]
+        (above,) = self._region.emit(le_p, [row, column], {})
+        return self._region.emit(select_n_p, [above, literal(0, atom.aval.dtype), atom], {})[0]
+
+
+def _by_triangles(region: Any, eqn: Equation, local: Atom, have: DimAxes) -> None:
+    """QR of each device's rows, then of the triangles of all, whose q takes each device's q to its rows of the whole one."""
+    (x,) = eqn.inputs
+    lay, gathered = (*have[:-1], ()), (*have[:-2], (), ())
+    rank, columns = x.aval.ndim, x.aval.shape[-1]
+    whole = region.moved(x, local, have, lay)
+    part = whole.aval.shape[-2]
+    behind = part - columns
+    rows = _Rows(region, have[-2])
+    top = rows.cut(whole, 0, columns)
+    own = rows.stack(rows.cut(whole, columns, part), rows.select(top, on_first=False))
+    packed, taus = region.emit(geqrf_p, [own], {})
+    r = rows.triangle(rows.cut(packed, 0, columns))
+    top = region.collective(all_reduce, [rows.select(top, on_first=True)], rows.split, top.aval, {"kind": "sum"})
+    below = r.aval.update(shape=(*x.aval.shape[:-2], columns * math.prod(region.sizes_of(rows.split)), columns))
+    triangles = region.reshard(r, lay, gathered, below)
+    z, r = region.emit(eqn.op, [rows.stack(top, triangles)], eqn.params)
+    z_top, z_own = rows.cut(z, 0, columns), rows.cut(z, columns, z.aval.shape[-2])
+    z_own = region.reshard(z_own, gathered, lay, below)
+    (q,) = region.emit(householder_product_p, [packed, taus], {})
+    numbers = (((rank - 1,), (rank - 2,)), (tuple(range(rank - 2)),) * 2)
+    given = {"precision": None, "preferred_element_type": x.aval.dtype, "out_sharding": None}
+    (q,) = region.emit(dot_general_p, [q, z_own], {"dimension_numbers": numbers, **given})
+    (front,) = region.emit(add_p, [rows.cut(q, behind, part), rows.select(z_top, on_first=True)], {})
+    q = rows.stack(front, rows.cut(q, 0, behind))
+    for var, atom, dims in zip(eqn.outputs, (q, r), (lay, gathered), strict=True):
+        placed = region.placement(var) if region.is_read(var) else dims
+        region.define(var, region.reshard(atom, dims, placed, var.aval), placed)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ir import Array, bind
-from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine
+from shardwise.ops.linalg.lapack import each, lapack_routine
 from shardwise.ops.linalg.matrix_op import Result, by_library, define_matrix_op
 from shardwise.ops.linalg.matrix_steps import qr_steps
 from shardwise.ops.rules.convert import as_array
@@ -24,7 +24,7 @@ def _geqrf_results(shape: Ints) -> list[Result]:
     return [(shape, "same"), ((min(shape),), "same")]
 
 
-def _geqrf(x: NDArray) -> tuple[NDArray, ...]:
+def _geqrf(x: Ndarray) -> tuple[Ndarray, ...]:
     m, n = x.shape[-2:]
     if not m * n:
         return x, np.zeros((*x.shape[:-2], 0), x.dtype)
@@ -56,7 +56,7 @@ def _ormqr_results(a: Ints, taus: Ints, c: Ints, *, left: bool, transpose: bool)
     return [(c, "same")]
 
 
-def _ormqr(a: NDArray, taus: NDArray, c: NDArray, left: bool, transpose: bool) -> NDArray:
+def _ormqr(a: Ndarray, taus: Ndarray, c: Ndarray, left: bool, transpose: bool) -> Ndarray:
     k = taus.shape[-1]
     if not k or not c.size:
         return c
@@ -64,7 +64,7 @@ def _ormqr(a: NDArray, taus: NDArray, c: NDArray, left: bool, transpose: bool) -
     routine = lapack_routine("unmqr" if is_complex else "ormqr", c.dtype)
     trans = ("C" if is_complex else "T") if transpose else "N"
 
-    def one(p: NDArray, t: NDArray, q: NDArray) -> Sequence[NDArray]:
+    def one(p: Ndarray, t: Ndarray, q: Ndarray) -> Sequence[Ndarray]:
         return (
             routine(
                 "L" if left else "R", trans, np.asfortranarray(p[:, :k]), t, np.asfortranarray(q), 64 * max(q.shape)
@@ -103,7 +103,7 @@ def _qdwh_results(shape: Ints, *, max_iterations: int, eps: float) -> list[Resul
     return [(shape, "same"), ((n, n), "same"), ((), "int32"), ((), "bool")]
 
 
-def _qdwh(x: NDArray, max_iterations: int, eps: float) -> tuple[NDArray, ...]:
+def _qdwh(x: Ndarray, max_iterations: int, eps: float) -> tuple[Ndarray, ...]:
     m, n = x.shape[-2:]
     cores = [((m, n), x.dtype), ((n, n), x.dtype), ((), np.dtype(np.int32)), ((), np.dtype(bool))]
     with np.errstate(all="ignore"):
@@ -113,7 +113,7 @@ def _qdwh(x: NDArray, max_iterations: int, eps: float) -> tuple[NDArray, ...]:
 _FAR = 100  # weights from which an iteration goes by QR, which costs more than Cholesky and loses less
 
 
-def _halley(x: NDArray, max_iterations: int, eps: float) -> tuple[Any, ...]:
+def _halley(x: Ndarray, max_iterations: int, eps: float) -> tuple[Any, ...]:
     """Dynamically weighted Halley iterations (Nakatsukasa, Bai, Gygi 2010): u, h, how many there were, whether they converged."""
     if not x.size:
         return x, np.zeros((x.shape[1],) * 2, x.dtype), 0, True
@@ -141,7 +141,7 @@ def _halley(x: NDArray, max_iterations: int, eps: float) -> tuple[Any, ...]:
     return u, (h + h.conj().T) / 2, done, converged
 
 
-def _halley_step(u: NDArray, a: float, b: float, c: float) -> NDArray:
+def _halley_step(u: Ndarray, a: float, b: float, c: float) -> Ndarray:
     n = u.shape[1]
     eye = np.eye(n, dtype=u.dtype)
     real = u.real.dtype.type

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import name_of
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.linalg import lane_algorithms as algorithms
 from shardwise.ops.linalg.lane_algorithms import as_elements, as_matrix
 from shardwise.runtime import costs
@@ -21,11 +21,10 @@ from shardwise.runtime.loops import StackLoop
 from shardwise.runtime.machine import Lane, Lanes, available
 from shardwise.runtime.memory import pool
 
-NDArray = np.ndarray[Any, Any]
-Outs = tuple[NDArray, ...]
+Outs = tuple[Ndarray, ...]
 
 
-def _stack(x: NDArray, most: int) -> NDArray | None:
+def _stack(x: Ndarray, most: int) -> Ndarray | None:
     """`x` as one dense stack, if there are enough matrices and they are small."""
     if name_of(x.dtype) not in ("float32", "float64") or prod(x.shape[:-2]) < costs.STACKED_FEWEST:
         return None
@@ -34,13 +33,13 @@ def _stack(x: NDArray, most: int) -> NDArray | None:
     return np.ascontiguousarray(x).reshape(-1, *x.shape[-2:])
 
 
-def _run(loop: StackLoop, operands: Sequence[NDArray], cores: Sequence[tuple[Ints, Any]], count: int) -> list[NDArray]:
+def _run(loop: StackLoop, operands: Sequence[Ndarray], cores: Sequence[tuple[Ints, Any]], count: int) -> list[Ndarray]:
     outs = [pool.empty((count, *core), dtype) for core, dtype in cores]
     loop(count, operands, outs)
     return outs
 
 
-def _mended(outs: Sequence[NDArray], odd: NDArray, general: Callable[[NDArray], Outs], loops: Ints) -> Outs:
+def _mended(outs: Sequence[Ndarray], odd: Ndarray, general: Callable[[Ndarray], Outs], loops: Ints) -> Outs:
     """The results for stacks of shape `loops`; matrices that are `odd` have those of `general(their numbers)`."""
     if odd.any():
         places = np.flatnonzero(odd)
@@ -49,7 +48,7 @@ def _mended(outs: Sequence[NDArray], odd: NDArray, general: Callable[[NDArray], 
     return tuple(o.reshape(*loops, *o.shape[1:]) for o in outs)
 
 
-def _not_finite(x: NDArray) -> NDArray:
+def _not_finite(x: Ndarray) -> Ndarray:
     """A mask of the matrices (numbers, vectors) of a stack that have elements that are not finite."""
     return np.asarray(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
 
@@ -57,7 +56,7 @@ def _not_finite(x: NDArray) -> NDArray:
 # -- determinants ------------------------------------------------------------------------------------------------------------
 
 
-def det(x: NDArray, general: Callable[[NDArray], NDArray]) -> NDArray | None:
+def det(x: Ndarray, general: Callable[[Ndarray], Ndarray]) -> Ndarray | None:
     """Determinants."""
     stack = _stack(x, costs.STACKED_LARGEST)
     if stack is None:
@@ -77,7 +76,7 @@ def _det_loop(n: int, dtype: str) -> StackLoop:
     return StackLoop(dtype, (n * n,), ((1, dtype),), write, cost=n)
 
 
-def slogdet(x: NDArray, general: Callable[[NDArray], Outs]) -> Outs | None:
+def slogdet(x: Ndarray, general: Callable[[Ndarray], Outs]) -> Outs | None:
     """Signs and logarithms of determinants."""
     stack = _stack(x, costs.STACKED_LARGEST)
     if stack is None:
@@ -97,7 +96,7 @@ def _slogdet_loop(n: int, dtype: str) -> StackLoop:
 # -- systems -----------------------------------------------------------------------------------------------------------------
 
 
-def lu(x: NDArray, general: Callable[[NDArray], Outs]) -> Outs | None:
+def lu(x: Ndarray, general: Callable[[Ndarray], Outs]) -> Outs | None:
     """Packed factors, pivots counted from 0, and the order of rows."""
     stack = _stack(x, costs.STACKED_LARGEST)
     if stack is None:
@@ -117,7 +116,7 @@ def _lu_loop(m: int, n: int, dtype: str) -> StackLoop:
     return StackLoop(dtype, (m * n,), ((m * n, dtype), (min(m, n), "int32"), (m, "int32")), write, cost=n)
 
 
-def solve(a: NDArray, b: NDArray, transposed: bool, general: Callable[[NDArray, NDArray], NDArray]) -> NDArray | None:
+def solve(a: Ndarray, b: Ndarray, transposed: bool, general: Callable[[Ndarray, Ndarray], Ndarray]) -> Ndarray | None:
     """x with a x = b, or that of the transpose of a; each matrix has right sides of its own, or all have the same."""
     given = _systems(a, b)
     if given is None:
@@ -130,8 +129,8 @@ def solve(a: NDArray, b: NDArray, transposed: bool, general: Callable[[NDArray, 
     return _mended(outs, _not_finite(outs[0]), lambda at: (general(stack[at], every[at]),), a.shape[:-2])[0]
 
 
-def triangular_solve(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray | None:
-    """x with a x = b for triangular a; where that is singular, what substitution gives."""
+def triangular_solve(a: Ndarray, b: Ndarray, lower: bool, unit: bool) -> Ndarray | None:
+    """x with a x = b for triangular a; substitution divides by zero for a singular a."""
     given = _systems(a, b)
     if given is None:
         return None
@@ -141,7 +140,7 @@ def triangular_solve(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray
     return out.reshape(*a.shape[:-2], n, k)
 
 
-def _systems(a: NDArray, b: NDArray) -> tuple[NDArray, NDArray] | None:
+def _systems(a: Ndarray, b: Ndarray) -> tuple[Ndarray, Ndarray] | None:
     """Matrices and right sides as stacks, the latter of one matrix if it is the same for all."""
     loops, sides = a.shape[:-2], b.shape[:-2]
     stack = _stack(a, costs.STACKED_LARGEST)
@@ -171,7 +170,7 @@ def _solve_loop(n: int, k: int, dtype: str, shared: bool, transposed: bool) -> S
     return StackLoop(dtype, (n * n, n * k), ((n * k, dtype),), write, (False, shared), cost=n)
 
 
-def cholesky(x: NDArray) -> NDArray | None:
+def cholesky(x: Ndarray) -> Ndarray | None:
     """Lower factors; NaN where a matrix is not definite."""
     stack = _stack(x, costs.STACKED_LARGEST)
     if stack is None:
@@ -192,7 +191,7 @@ def _cholesky_loop(n: int, dtype: str) -> StackLoop:
 # -- orthogonal factors ------------------------------------------------------------------------------------------------------
 
 
-def qr(x: NDArray, full: bool, general: Callable[[NDArray], Outs]) -> Outs | None:
+def qr(x: Ndarray, full: bool, general: Callable[[Ndarray], Outs]) -> Outs | None:
     """q and r."""
     stack = _stack(x, costs.STACKED_LARGEST)
     if stack is None:
@@ -216,7 +215,7 @@ def _qr_loop(m: int, n: int, columns: int, dtype: str) -> StackLoop:
 # -- eigenvectors ------------------------------------------------------------------------------------------------------------
 
 
-def eigh(x: NDArray, lower: bool, general: Callable[[NDArray], Outs]) -> Outs | None:
+def eigh(x: Ndarray, lower: bool, general: Callable[[Ndarray], Outs]) -> Outs | None:
     """Eigenvectors and ascending eigenvalues of symmetric 2 by 2 matrices: larger ones are rotated until they are done, one sooner than
     the other.
     """

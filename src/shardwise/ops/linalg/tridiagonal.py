@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-NDArray = np.ndarray[Any, Any]
+from shardwise.base.shapes import Ndarray
 
 __all__: list[str] = []
 
 
-def perturbed_tridiagonal_solve(dl: NDArray, d: NDArray, du: NDArray, b: NDArray) -> NDArray:
+def perturbed_tridiagonal_solve(dl: Ndarray, d: Ndarray, du: Ndarray, b: Ndarray) -> Ndarray:
     """x of the systems with these diagonals: [..., n], [..., n, k] -> [..., n, k].
 
     Elimination with partial pivoting gives a factor U of three diagonals. Pivots below ``eps * max |U|`` become that, with their

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, finfo, iinfo, issubdtype
-from shardwise.base.shapes import Axes
+from shardwise.base.shapes import Axes, Ndarray
 from shardwise.ir import Array, Equation, ShapedArray, Shown, SmallForm, Spread, bind, define_op
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
@@ -39,7 +39,7 @@ from shardwise.ops.rules.precision import (
     canonicalize_precision,
 )
 from shardwise.runtime.env import Env
-from shardwise.runtime.products import DotDims, NDArray, expect, gemm_runner, small_product
+from shardwise.runtime.products import DotDims, expect, gemm_runner, small_product
 from shardwise.sharding import NamedSharding
 
 __all__ = ["DotAlgorithm", "DotAlgorithmPreset", "DotDimensionNumbers", "Precision", "PrecisionLike", "batch_matmul", "dot",
@@ -150,8 +150,8 @@ def _width(dtype: np.dtype[Any]) -> tuple[bool, int, int, int, bool]:
 
 def _dot_kernel(
     env: Env,
-    lhs: NDArray,
-    rhs: NDArray,
+    lhs: Ndarray,
+    rhs: Ndarray,
     *,
     dimension_numbers: DotDims,
     precision: CanonicalPrecision,
@@ -159,7 +159,7 @@ def _dot_kernel(
     out_sharding: NamedSharding | None = None,
     sum_axes: Axes = (),
     rhs_first: bool = False,
-) -> NDArray:
+) -> Ndarray:
     """One matrix product for all devices; loop dims of `sum_axes` are contracted, too (a psum in the same product)."""
     dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
     return _dot(env, lhs, rhs, dtype, dimension_numbers, precision, sum_axes)
@@ -167,13 +167,13 @@ def _dot_kernel(
 
 def _dot(
     env: Env,
-    lhs: NDArray,
-    rhs: NDArray,
+    lhs: Ndarray,
+    rhs: Ndarray,
     dtype: np.dtype[Any],
     dims: DotDims,
     precision: CanonicalPrecision,
     sum_axes: Axes,
-) -> NDArray:
+) -> Ndarray:
     sum_dims = tuple(env.dim(a) for a in sum_axes)
     alike = 1
     for a, d in zip(sum_axes, sum_dims, strict=True):
@@ -196,7 +196,7 @@ def _dot_ahead(in_types: Types, params: Any) -> None:
     expect(left.dtype.char, turned, m, n, k)
 
 
-def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Callable[[NDArray, NDArray], NDArray]:
+def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Callable[[Ndarray, Ndarray], Ndarray]:
     dims, precision = params["dimension_numbers"], params["precision"]
     dtype, sum_axes = out_types[0].dtype, params.get("sum_axes", ())
     if not sum_axes and precision is None and {t.dtype.name for t in in_types} | {dtype.name} <= {"float32"}:

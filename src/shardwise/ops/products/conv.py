@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, issubdtype
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
@@ -33,7 +33,7 @@ from shardwise.ops.products.conv_geometry import (
 )
 from shardwise.ops.products.conv_sharding import conv_explicit, conv_halo, conv_localize, conv_places, conv_rule
 from shardwise.ops.products.direct_conv import pays
-from shardwise.ops.products.im2col import ConvWindow, NDArray, convolve, cut_windows
+from shardwise.ops.products.im2col import ConvWindow, convolve, cut_windows
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later, multilinear_jvp
@@ -171,8 +171,8 @@ def _conv_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], preferred: np.dtype[Any]
 
 def _conv_kernel(
     env: Env,
-    lhs: NDArray,
-    rhs: NDArray,
+    lhs: Ndarray,
+    rhs: Ndarray,
     *,
     window_strides: Ints,
     padding: Pads,
@@ -184,7 +184,7 @@ def _conv_kernel(
     precision: CanonicalPrecision,
     preferred_element_type: np.dtype[Any] | None,
     out_sharding: NamedSharding | None = None,
-) -> NDArray:
+) -> Ndarray:
     dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
     window = ConvWindow(
         window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, batch_group_count

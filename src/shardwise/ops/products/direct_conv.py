@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, itemsize, target, thread_count
-
-NDArray = np.ndarray[Any, Any]
 
 _LEAST = 1 << 20  # multiplications
 _KERNEL = 1 << 20  # bytes of the kernel for a block of features, which should stay in the cache of second level
@@ -34,7 +32,7 @@ _SUMS = 24, 12  # vectors of sums in registers: with 32 registers, and with 16
 
 
 def direct(
-    x: NDArray, w: NDArray, out: NDArray, counts: Ints, moved: Sequence[int], inner: Sequence[int], features_last: bool
+    x: Ndarray, w: Ndarray, out: Ndarray, counts: Ints, moved: Sequence[int], inner: Sequence[int], features_last: bool
 ) -> bool:
     """Write the products of windows of `x` with `w` into `out`; False where this is not the way to do it.
 
@@ -81,7 +79,7 @@ def pays(dtype: np.dtype[Any], kernel: Ints, places: int, row: int, features_las
 
 
 @recent(512)
-def _offsets(sizes: Ints, steps: Ints) -> NDArray:
+def _offsets(sizes: Ints, steps: Ints) -> Ndarray:
     """How many bytes each of the places lies behind the first, row by row."""
     places = np.indices(sizes, np.int64).reshape(len(sizes), prod(sizes))
     return np.array(steps, np.int64) @ places

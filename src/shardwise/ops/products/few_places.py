@@ -9,25 +9,22 @@ the pieces come to is added up in an order that does not depend on threads.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.machine import helpers
 from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
-
-NDArray = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 18  # elements of side-by-side windows made at a time
 _SEGMENTS = 8  # sums that are made apart from each other, by threads
 _ROWS = 64  # of depth, at least, where one piece is more than a cacheful
 
 
-def few_places(x: NDArray, w: NDArray, nb: int, counts: Ints, strides: Ints, dilations: Ints) -> NDArray:
+def few_places(x: Ndarray, w: Ndarray, nb: int, counts: Ints, strides: Ints, dilations: Ints) -> Ndarray:
     """``batch + (n,) + counts + (o,)`` of `x`, ``batch + (n, channels) + space``, and `w`, ``batch + (o, channels) + taps``.
 
     `x` has its pads and gaps; `nb` dims of batch lead both. `strides` are steps between places, `dilations` between taps.

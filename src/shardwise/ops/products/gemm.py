@@ -9,19 +9,19 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import issubdtype, name_of
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ir import Equation, Program, ShapedArray, Var
 from shardwise.ops.elementwise.casts import cast, convert_element_type_p
 from shardwise.runtime.env import SINGLE
 from shardwise.runtime.fused import GroupKernel
 from shardwise.runtime.machine import available
-from shardwise.runtime.products import DotDims, NDArray, contract, gemm_plan
+from shardwise.runtime.products import DotDims, contract, gemm_plan
 from shardwise.runtime.products.amx import granted
 
 
 def contract_as(
-    dtype: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Ints = (), sum_size: int = 1
-) -> NDArray:
+    dtype: np.dtype[Any], lhs: Ndarray, rhs: Ndarray, lead: int, dims: DotDims, sum_dims: Ints = (), sum_size: int = 1
+) -> Ndarray:
     """`contract` for operands of any element types, with a result of type `dtype`.
 
     16-bit and 8-bit floats are multiplied and added in float32. Integers wrap around as the type of the result does.
@@ -52,7 +52,7 @@ _NARROW = {("bfloat16", "bfloat16", "float32")} | {
 }
 
 
-def _contract_narrow(lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, compute: np.dtype[Any]) -> NDArray | None:
+def _contract_narrow(lhs: Ndarray, rhs: Ndarray, lead: int, dims: DotDims, compute: np.dtype[Any]) -> Ndarray | None:
     """The product by the processor's instructions for small types, with 32-bit sums; None where there are none."""
     plan = gemm_plan(lead, dims, (), lhs.shape, lhs.strides, rhs.shape, rhs.strides, lhs.dtype.itemsize, True)
     return plan.sum_narrow(lhs, rhs, np.dtype(np.int32) if compute.kind in "iu" else compute)
@@ -82,7 +82,7 @@ def compute_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], out: np.dtype[Any]) ->
     return np.dtype(np.float64 if wide else np.float32)
 
 
-def _cast(x: NDArray, dtype: np.dtype[Any]) -> NDArray:
+def _cast(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
     """`x` as `dtype`. NumPy converts 16-bit floats one by one, so large blocks are left to a compiled loop."""
     if x.dtype == dtype:
         return x
@@ -105,8 +105,8 @@ def _cast_loop(shape: Ints, source: np.dtype[Any], target: np.dtype[Any]) -> Gro
 
 
 def _contract_ints(
-    out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Ints, sum_size: int
-) -> NDArray:
+    out: np.dtype[Any], lhs: Ndarray, rhs: Ndarray, lead: int, dims: DotDims, sum_dims: Ints, sum_size: int
+) -> Ndarray:
     """Integer products by floating-point BLAS wherever no rounding can occur."""
     sums = [max(lhs.shape[d], rhs.shape[d]) for d in sum_dims]
     depth = prod(lhs.shape[d + lead] for d in dims[0][0]) * prod(sums) * sum_size
@@ -134,10 +134,10 @@ def _contract_ints(
 _LEAST_STEP = 128  # products that float32 must be able to add up for it to be faster than float64
 
 
-def _contract_in_steps(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, step: int) -> NDArray:
+def _contract_in_steps(out: np.dtype[Any], lhs: Ndarray, rhs: Ndarray, lead: int, dims: DotDims, step: int) -> Ndarray:
     """The sum of float32 products over `step` elements of the first contracted dim at a time."""
     left, right = dims[0][0][0] + lead, dims[0][1][0] + lead
-    total: NDArray | None = None
+    total: Ndarray | None = None
     for i in range(0, lhs.shape[left], step):
         a, b = (x[(*[slice(None)] * d, slice(i, i + step))].astype(np.float32) for x, d in ((lhs, left), (rhs, right)))
         part = wrapped(contract(a, b, lead, dims), out)
@@ -146,13 +146,13 @@ def _contract_in_steps(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int
     return total
 
 
-def exact_dtype(lhs: NDArray, rhs: NDArray, depth: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def exact_dtype(lhs: Ndarray, rhs: Ndarray, depth: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """A type in which sums of `depth` products of these integers do not round: a float type if one does, else `dtype`."""
     bound = depth * _largest(lhs) * _largest(rhs)
     return np.dtype(np.float32 if bound <= 1 << 24 else np.float64) if bound <= 1 << 53 else dtype
 
 
-def _largest(x: NDArray) -> int:
+def _largest(x: Ndarray) -> int:
     """An upper bound of the magnitudes: that of the type where it is small, else of the elements."""
     if x.dtype.kind == "b" or not x.size:
         return 1
@@ -165,7 +165,7 @@ def _largest(x: NDArray) -> int:
 _NUMPY_INTS = frozenset(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))
 
 
-def wrapped(x: NDArray, dtype: np.dtype[Any]) -> NDArray:
+def wrapped(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
     """Integral values cast to an integer type modulo its range (a plain cast of a float would saturate).
 
     Values of a float type are those that it counts without gaps, as `exact_dtype` sees to.

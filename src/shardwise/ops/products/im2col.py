@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.elementwise.casts import cast
 from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
 from shardwise.ops.products.direct_conv import direct
@@ -27,8 +27,6 @@ from shardwise.runtime.machine import helpers, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
-
-NDArray = np.ndarray[Any, Any]
 
 CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
 
@@ -50,7 +48,7 @@ class ConvWindow:
     batch_groups: int = 1
 
 
-def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: ConvWindow, dtype: np.dtype[Any]) -> NDArray:
+def convolve(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, dtype: np.dtype[Any]) -> Ndarray:
     """The convolution of blocks with `lead` loop dims, as a block of element type `dtype`."""
     if not window.strides:  # no space at all: a matrix product, here over one place
         flat = ConvDimensionNumbers(*((*spec, 2) for spec in window.dims))
@@ -85,11 +83,7 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: ConvWindow, dtype: n
         counts = _counts(x.shape[nb + 2 :], w.shape[nb + 3 :], window)
         flat = w[(slice(None),) * nb + (0,)]
         out = few_places(x, flat, nb, counts, window.strides, window.rhs_dilation)  # both, N, space, O
-        out = (
-            np.expand_dims(out, -2)
-            if features_last
-            else with_dim_at(out, -1, nb + 1)[(slice(None),) * (nb + 1) + (None,)]
-        )
+        out = np.expand_dims(out, -2) if features_last else np.expand_dims(with_dim_at(out, -1, nb + 1), nb + 1)
     else:
         x = _padded(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
         out = _products(x, w, nb, window, features_last)  # both, N, (space, group, O) or (group, O, space)
@@ -113,6 +107,10 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: ConvWindow, dtype: n
     shape = [max(lhs.shape[i], rhs.shape[i]) for i in range(lead)] + [prod(out.shape[p] for p in d) for d in dims]
     order = [*(position[i] for i in range(lead) if i in position), *(p for d in dims for p in d)]
     out = out.transpose(order).reshape(shape)
+    return _with_dtype(out, dtype)
+
+
+def _with_dtype(out: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
     if dtype.kind == "b":
         return out != 0
     if out.dtype == dtype:
@@ -120,21 +118,21 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: ConvWindow, dtype: n
     return wrapped(out, dtype) if issubdtype(dtype, np.integer) else cast(out, dtype)
 
 
-def _arranged(x: NDArray, both: list[int], own: list[int], lead: int, spec: Ints) -> NDArray:
+def _arranged(x: Ndarray, both: list[int], own: list[int], lead: int, spec: Ints) -> Ndarray:
     """`x` with its varying loop dims, those common to both operands first, then its dims in canonical order."""
     ones = [i for i in range(lead) if i not in both and i not in own]
     x = x.transpose(*ones, *both, *own, *(lead + d for d in spec))
     return x.reshape(x.shape[len(ones) :])
 
 
-def _with_group(x: NDArray, front: int, dim: int, groups: int) -> NDArray:
+def _with_group(x: Ndarray, front: int, dim: int, groups: int) -> Ndarray:
     """Split the groups off `dim` and move them to `front`."""
     if groups == 1:
         return x[(slice(None),) * front + (None,)]
     return with_dim_at(x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]), dim, front)
 
 
-def _padded(x: NDArray, nb: int, nl: int, window: ConvWindow, features_last: bool, dtype: np.dtype[Any]) -> NDArray:
+def _padded(x: Ndarray, nb: int, nl: int, window: ConvWindow, features_last: bool, dtype: np.dtype[Any]) -> Ndarray:
     """The left operand with pads and gaps, its batch loops merged, and features last or in front of space."""
     space = len(window.strides)
     if features_last:
@@ -161,8 +159,8 @@ def _few(sizes: Ints, taps: Ints, window: ConvWindow) -> bool:
 
 
 def spread_out(
-    x: NDArray, first: int, pads: Pads, dilations: Ints, fill: Any, dtype: np.dtype[Any], keep: bool = False
-) -> NDArray:
+    x: Ndarray, first: int, pads: Pads, dilations: Ints, fill: Any, dtype: np.dtype[Any], keep: bool = False
+) -> Ndarray:
     """`x` as `dtype`, its dims from `first` on padded (or cut, where pads are negative) and with gaps between elements.
 
     A new array is C-contiguous or, with `keep`, has its dims in memory in the order that they have in `x`.
@@ -210,7 +208,7 @@ def spread_out(
     return into
 
 
-def _fill_around(x: NDArray, inside: Sequence[slice], first: int, fill: Any) -> None:
+def _fill_around(x: Ndarray, inside: Sequence[slice], first: int, fill: Any) -> None:
     """Write `fill` into `x` before and behind a box along its dims from `first` on; in front of those it has the length of the box."""
     for d in range(first, x.ndim):
         begin, end, _ = inside[d].indices(x.shape[d])
@@ -218,7 +216,7 @@ def _fill_around(x: NDArray, inside: Sequence[slice], first: int, fill: Any) -> 
             x[(*inside[:d], side)] = fill
 
 
-def _products(x: NDArray, w: NDArray, nb: int, window: ConvWindow, features_last: bool) -> NDArray:
+def _products(x: Ndarray, w: Ndarray, nb: int, window: ConvWindow, features_last: bool) -> Ndarray:
     """Products of windows of `x` with `w`, laid out as the result is: both, N, (space, group, O) or (group, O, space)."""
     space = len(window.strides)
     batch, n, groups = x.shape[:nb], x.shape[nb + 1], x.shape[nb]
@@ -234,22 +232,18 @@ def _products(x: NDArray, w: NDArray, nb: int, window: ConvWindow, features_last
     inner = [x.strides[first + i] * window.rhs_dilation[i] for i in range(space)]
     out = pool.empty(shape, x.dtype)
     if channels == 1 and window.feature_groups > 1:
-        own = x.strides[: nb + 2]
-        return _by_taps(
-            as_strided(x, (*x.shape[: nb + 2], *counts, *taps), (*own, *moved, *inner)), w, out, nb, features_last
-        )
+        windows = as_strided(x, (*x.shape[: nb + 2], *counts, *taps), (*x.strides[: nb + 2], *moved, *inner))
+        return _by_taps(windows, w, out, nb, features_last)
     if not batch and groups == 1 and prod(taps) > 1:
         to = out[..., 0, :] if features_last else out[:, 0]
         if direct(x[0], w[0], to, counts, moved, inner, features_last):
             return out
     depth = channels * prod(taps)
     if features_last:  # batch, group, N, counts | taps, C
-        view = as_strided(
-            x, (*x.shape[: nb + 2], *counts, *taps, channels), (*x.strides[: nb + 2], *moved, *inner, x.strides[-1])
-        )
-        weights = w.transpose(*range(nb + 1), *range(nb + 3, w.ndim), nb + 2, nb + 1).reshape(
-            *batch, groups, depth, features
-        )
+        strides = (*x.strides[: nb + 2], *moved, *inner, x.strides[-1])
+        view = as_strided(x, (*x.shape[: nb + 2], *counts, *taps, channels), strides)
+        weights = w.transpose(*range(nb + 1), *range(nb + 3, w.ndim), nb + 2, nb + 1)
+        weights = weights.reshape(*batch, groups, depth, features)
         target = with_dim_at(out, out.ndim - 2, nb)  # batch, group, N, counts, O
     else:  # batch, group, N | C, taps | counts
         view = as_strided(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *moved))
@@ -271,20 +265,24 @@ def _products(x: NDArray, w: NDArray, nb: int, window: ConvWindow, features_last
         if features_last:
             columns = _rows(piece, nb + 1, space, depth, whole or space == 1)
             to = to.reshape(*to.shape[: nb + 1], columns.shape[-2], features)
-            # Windows along one dim may be a view whose rows overlap: of these, every so many that do not are a matrix.
-            step, size = columns.strides[-2:]
-            apart = -(-depth * size // step) if size == columns.itemsize and step > 0 and columns.shape[-2] > 1 else 1
+            apart = _rows_apart(columns)
             for k in range(min(apart, columns.shape[-2])):
                 matmul(columns[..., k::apart, :], weights, to[..., k::apart, :], 1)
         else:
-            columns = _laid_out(
-                piece, (*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:])), whole or space == 1
-            )
+            form = (*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
+            columns = _laid_out(piece, form, whole or space == 1)
             matmul(weights, columns, to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]), 1)
 
     places = iter([(i, r) for i in range(0, n, samples) for r in range(0, counts[0], rows)])
     helpers.run(lambda: [multiply(*place) for place in places], threads)  # each takes the next place that is left
     return out
+
+
+def _rows_apart(columns: Ndarray) -> int:
+    """How many rows of overlapping windows lie between two that do not overlap: every so many are a matrix. Else 1."""
+    step, size = columns.strides[-2:]
+    count, depth = columns.shape[-2:]
+    return -(-depth * size // step) if size == columns.itemsize and step > 0 and count > 1 else 1
 
 
 def cut_windows(n: int, each: int, rows: int, threads: int) -> tuple[int, int]:
@@ -294,7 +292,7 @@ def cut_windows(n: int, each: int, rows: int, threads: int) -> tuple[int, int]:
     return samples, rows if samples > 1 else -(-rows // -(-each // CHUNK))  # equal parts
 
 
-def _rows(piece: NDArray, front: int, space: int, depth: int, may_view: bool) -> NDArray:
+def _rows(piece: Ndarray, front: int, space: int, depth: int, may_view: bool) -> Ndarray:
     """Windows (front dims, N, counts, taps, C) as matrices with a window per row."""
     rows = prod(piece.shape[front : front + 1 + space])
     if piece.shape[-1] >= _FEW or depth == piece.shape[-1]:
@@ -306,7 +304,7 @@ def _rows(piece: NDArray, front: int, space: int, depth: int, may_view: bool) ->
     )
 
 
-def _laid_out(windows: NDArray, shape: Ints, may_view: bool) -> NDArray:
+def _laid_out(windows: Ndarray, shape: Ints, may_view: bool) -> Ndarray:
     """`windows` with another shape: a view, if there may be one, or a copy in memory of the pool, which costs no page faults."""
     if may_view:
         return windows.reshape(shape)
@@ -315,7 +313,7 @@ def _laid_out(windows: NDArray, shape: Ints, may_view: bool) -> NDArray:
     return out
 
 
-def _by_taps(view: NDArray, w: NDArray, out: NDArray, nb: int, features_last: bool) -> NDArray:
+def _by_taps(view: Ndarray, w: Ndarray, out: Ndarray, nb: int, features_last: bool) -> Ndarray:
     """Depthwise: the sum over the window of shifted inputs times one number per channel, sample by sample.
 
     `view` is (batch, group, N, counts, taps), `w` (batch, group, O, 1, taps); `out` is laid out as the result is.

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype
+from shardwise.base.shapes import Ndarray
 from shardwise.ops.rules.precision import CanonicalPrecision, DotAlgorithm, DotAlgorithmPreset
-
-NDArray = np.ndarray[Any, Any]
 
 
 class _Steps(NamedTuple):
@@ -76,11 +75,11 @@ def check_algorithm(precision: CanonicalPrecision, lhs: np.dtype[Any], rhs: np.d
 
 def by_algorithm(
     precision: CanonicalPrecision,
-    product: Callable[[NDArray, NDArray, np.dtype[Any]], NDArray],
-    lhs: NDArray,
-    rhs: NDArray,
+    product: Callable[[Ndarray, Ndarray, np.dtype[Any]], Ndarray],
+    lhs: Ndarray,
+    rhs: Ndarray,
     dtype: np.dtype[Any],
-) -> NDArray:
+) -> Ndarray:
     """`product(lhs, rhs, dtype)`, or what the algorithm of `precision` makes of it."""
     steps = _steps(precision)
     if steps is None or steps is _ANY or not (_is_float(lhs.dtype) and _is_float(rhs.dtype)):
@@ -110,11 +109,11 @@ def _is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "fc" or dtype.name.startswith(("bfloat16", "float8"))
 
 
-def _parts(x: NDArray, kind: str, count: int) -> list[NDArray]:
+def _parts(x: Ndarray, kind: str, count: int) -> list[Ndarray]:
     """`x` as a sum of at most `count` arrays of values of a type, by falling size."""
     if kind == x.dtype.name or (count > 1 and kind in ("float32", "float64")):
         count = 1
-    parts: list[NDArray] = []
+    parts: list[Ndarray] = []
     for _ in range(count):
         part = _rounded(x, kind)
         parts.append(part)
@@ -125,7 +124,7 @@ def _parts(x: NDArray, kind: str, count: int) -> list[NDArray]:
     return parts
 
 
-def _rounded(x: NDArray, kind: str) -> NDArray:
+def _rounded(x: Ndarray, kind: str) -> Ndarray:
     if kind == x.dtype.name:
         return x
     if x.dtype.kind == "c":  # each part of a complex number by itself
@@ -139,7 +138,7 @@ def _rounded(x: NDArray, kind: str) -> NDArray:
         return x.astype(as_dtype(kind))  # type: ignore[arg-type]
 
 
-def _to_tf32(x: NDArray) -> NDArray:
+def _to_tf32(x: Ndarray) -> Ndarray:
     """float32 with 10 bits of mantissa, rounded to even."""
     bits = x.view(np.uint32)
     rounded = (bits + (np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1)))) & np.uint32(0xFFFFE000)

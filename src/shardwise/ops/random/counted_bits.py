@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Array, Emit, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.random import threefry
 from shardwise.ops.rules.derivative import later
-from shardwise.ops.rules.operands import Block, aligned
+from shardwise.ops.rules.operands import aligned
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.steps import per_result
 from shardwise.ops.shapes.broadcast import expand_dims
@@ -40,7 +40,7 @@ def small_form(writer: str, calls: int = 1) -> SmallForm:
 def bits_by_counters(keys: Array, out: ShapedArray, params: Params) -> Array:
     """Bits of type `out` as an elementwise function of counters, which may join a loop with the steps that follow.
 
-    `params`: those of the op that would make the bits itself, which part of them each device makes included.
+    `params`: of the op that otherwise makes the bits, including the part that each device makes.
     """
     words, n = bind(random_words_p, keys), keys.ndim
     part = {k: params[k] for k in ("block_shape", "shard_axes") if k in params}
@@ -56,7 +56,7 @@ def _words_type(key: ShapedArray) -> tuple[ShapedArray, ShapedArray]:
     return word, word
 
 
-def _words_kernel(env: Env, key: Block) -> tuple[Block, Block]:
+def _words_kernel(env: Env, key: Ndarray) -> tuple[Ndarray, Ndarray]:
     words = threefry.key_words(key)
     return words[..., 0], words[..., 1]
 
@@ -78,7 +78,7 @@ _KEPT = 1 << 22  # counters that stay in memory for the next call
 _kept = np.arange(0, dtype=np.uint32)
 
 
-def _counted(n: int) -> Block:
+def _counted(n: int) -> Ndarray:
     """0, 1, ..., n - 1, read only."""
     global _kept
     if n > _KEPT:
@@ -99,11 +99,11 @@ def _counters_type(
 
 def _counters_kernel(
     env: Env, *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None, shard_axes: ShardAxes = ()
-) -> Block:
+) -> Ndarray:
     return own_part(env, _counted(math.prod(shape)).reshape((1,) * env.lead + shape), shard_axes)
 
 
-def own_part(env: Env, out: Block, shard_axes: ShardAxes) -> Block:
+def own_part(env: Env, out: Ndarray, shard_axes: ShardAxes) -> Ndarray:
     """The blocks of a whole that devices along axes hold, which split its last dims."""
     cut = all_slice.kernel
     assert cut is not None
@@ -138,7 +138,7 @@ def _threefry_type(word0: ShapedArray, word1: ShapedArray, counters: ShapedArray
     return ShapedArray(broadcast_shape_of("threefry_bits", [word0.shape, counters.shape]), BITS[bit_width])
 
 
-def _threefry_kernel(env: Env, *blocks: Block, bit_width: int) -> Block:
+def _threefry_kernel(env: Env, *blocks: Ndarray, bit_width: int) -> Ndarray:
     word0, word1, counters = aligned(env, blocks)
     x0, x1 = threefry.threefry_2x32(word0, word1, np.zeros((), np.uint32), counters)
     return np.bitwise_xor(x0, x1, out=x0).astype(BITS[bit_width], copy=False)

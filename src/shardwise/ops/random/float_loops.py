@@ -5,22 +5,20 @@ and so that a function has the same rounding errors whether it is called alone, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import name_of
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, thread_count
-
-Block = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 12  # elements that a thread takes at a time
 _SHARED = 1 << 15  # from which a second thread pays
 
 
-def compute(write: Callable[..., Lane], out: Block, rows: Sequence[Block], scalars: Sequence[Block] = ()) -> None:
+def compute(write: Callable[..., Lane], out: Ndarray, rows: Sequence[Ndarray], scalars: Sequence[Ndarray] = ()) -> None:
     """``out[i] = write(lanes, *[row[i] for row in rows], *scalars)``: dense 1-dimensional blocks of one float type.
 
     Loops are kept by `write`, a function of a module. `scalars` have one element each.

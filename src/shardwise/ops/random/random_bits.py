@@ -17,7 +17,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, is_key_dtype, key_dtype
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import (
     Array,
     Equation,
@@ -57,7 +57,7 @@ from shardwise.ops.random.wide_keys import (
     word_rule,
 )
 from shardwise.ops.rules.batching import in_front
-from shardwise.ops.rules.operands import Block, aligned
+from shardwise.ops.rules.operands import aligned
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out_sharding
 from shardwise.ops.rules.steps import per_result
@@ -193,7 +193,7 @@ def _fold_in_type(keys: ShapedArray, data: ShapedArray) -> ShapedArray:
     return ShapedArray(broadcast_shape_of("fold_in", [keys.shape, data.shape]), key_dtype)
 
 
-def _fold_in_kernel(env: Env, keys: Block, data: Block) -> Block:
+def _fold_in_kernel(env: Env, keys: Ndarray, data: Ndarray) -> Ndarray:
     return threefry.fold_in(*aligned(env, (keys, data)))
 
 
@@ -254,13 +254,13 @@ def _appended_type(keys: ShapedArray, dtype: Any, params: dict[str, Any]) -> Sha
 
 def _make_bits(
     env: Env,
-    keys: Block,
+    keys: Ndarray,
     shape: Shape,
     block_shape: Shape,
     shard_axes: ShardAxes,
-    whole: Callable[..., Block],
-    part: Callable[..., Block],
-) -> Block:
+    whole: Callable[..., Ndarray],
+    part: Callable[..., Ndarray],
+) -> Ndarray:
     """The blocks that the devices along `shard_axes` make.
 
     Where they share a key, their blocks are views of the whole, which is made in one go and in its own memory order.
@@ -301,13 +301,13 @@ def _split_type(keys: ShapedArray, **params: Any) -> ShapedArray:
 
 def _split_kernel(
     env: Env,
-    keys: Block,
+    keys: Ndarray,
     *,
     shape: Shape,
     out_sharding: Any,
     block_shape: Shape | None = None,
     shard_axes: ShardAxes = (),
-) -> Block:
+) -> Ndarray:
     if not shard_axes:
         return threefry.split(keys, shape)
     assert block_shape is not None
@@ -349,14 +349,14 @@ def _bits_type(keys: ShapedArray, *, bit_width: int, **params: Any) -> ShapedArr
 
 def _bits_kernel(
     env: Env,
-    keys: Block,
+    keys: Ndarray,
     *,
     bit_width: int,
     shape: Shape,
     out_sharding: Any,
     block_shape: Shape | None = None,
     shard_axes: ShardAxes = (),
-) -> Block:
+) -> Ndarray:
     if not shard_axes:
         return threefry.random_bits(keys, bit_width, shape)
     assert block_shape is not None

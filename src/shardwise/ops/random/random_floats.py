@@ -14,20 +14,21 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import finfo
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Emit, ShapedArray, Shown, bind, define_op, literal
 from shardwise.ops.elementwise.binary import add, mul
 from shardwise.ops.elementwise.special import erf_inv as exact
 from shardwise.ops.elementwise.transcendental import exp
 from shardwise.ops.elementwise.unary import square
 from shardwise.ops.random.float_loops import compute
-from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype
+from shardwise.ops.rules.operands import aligned, broadcast_shape, check_kind, check_same_dtype
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import Lane, Lanes, available, libm
 
 _TILE = 1 << 15  # elements at a time: the steps of a kernel find them in the cache
 
 
-def _tiled(operand: Block, dtype: Any, step: Callable[[Block, Block], None], tile: int = _TILE) -> Block:
+def _tiled(operand: Ndarray, dtype: Any, step: Callable[[Ndarray, Ndarray], None], tile: int = _TILE) -> Ndarray:
     """A new block of `dtype`, filled by `step(part of operand, part of block)` in the operand's memory order."""
     if operand.size <= tile and operand.flags.c_contiguous:
         out = np.empty(operand.shape, dtype)
@@ -54,19 +55,19 @@ def _unit_floats_type(bits: ShapedArray, *, dtype: Any) -> ShapedArray:
 
 
 @functools.cache
-def _parts(dtype: Any) -> tuple[np.dtype[Any], int, Block, Block]:
+def _parts(dtype: Any) -> tuple[np.dtype[Any], int, Ndarray, Ndarray]:
     """Of a float dtype: the word of its size, the bits of its mantissa, 1, and the word of 1."""
     info = finfo(dtype)
     word, one = np.dtype(f"uint{info.bits}"), np.ones((), dtype)
     return word, int(info.nmant), one, one.view(word)
 
 
-def unit_floats_block(bits: Block, dtype: Any) -> Block:
+def unit_floats_block(bits: Ndarray, dtype: Any) -> Ndarray:
     """A block of bits as floats in [0, 1): the high bits become the mantissa of a number in [1, 2), which loses 1."""
     word, mantissa, one, exponent = _parts(dtype)
     unused = bits.dtype.type(8 * bits.dtype.itemsize - mantissa)
 
-    def step(part: Block, out: Block) -> None:
+    def step(part: Ndarray, out: Ndarray) -> None:
         words = out.view(word)
         np.right_shift(part, unused, out=words, casting="unsafe", dtype=part.dtype)
         np.bitwise_or(words, exponent, out=words)
@@ -104,7 +105,7 @@ def unit_floats(bits: Any, dtype: Any) -> Array:
 _WIDER: dict[str, Any] = {"float32": np.float64, "float64": np.longdouble}
 
 
-def _mul_add(x: Block, y: Block, z: Block) -> Block:
+def _mul_add(x: Ndarray, y: Ndarray, z: Ndarray) -> Ndarray:
     dtype = x.dtype
     wide = _WIDER.get(dtype.name)
     if wide is None or _power_of_two(y):  # an exact product needs no rounding
@@ -122,7 +123,7 @@ def _mul_add(x: Block, y: Block, z: Block) -> Block:
     buffer = np.empty(min(x.size, _TILE), wide)
     factor, term = y.reshape(()).astype(wide), z.reshape(()).astype(wide)
 
-    def step(part: Block, out: Block) -> None:
+    def step(part: Ndarray, out: Ndarray) -> None:
         wide_part = buffer[: part.size]
         np.multiply(part, factor, out=wide_part)
         np.add(wide_part, term, out=wide_part)
@@ -131,7 +132,7 @@ def _mul_add(x: Block, y: Block, z: Block) -> Block:
     return _tiled(x, dtype, step)
 
 
-def _power_of_two(y: Block) -> bool:
+def _power_of_two(y: Ndarray) -> bool:
     return y.size == 1 and abs(math.frexp(y.item())[0]) == 0.5
 
 
@@ -156,7 +157,7 @@ def _mul_add_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[A
     return mul_add(*primals), total
 
 
-def _mul_add_kernel(env: Env, *blocks: Block) -> Block:
+def _mul_add_kernel(env: Env, *blocks: Ndarray) -> Ndarray:
     return _mul_add(*aligned(env, blocks))
 
 
@@ -209,7 +210,7 @@ _TAILS: tuple[Any, ...] = tuple(
 )
 
 
-def _horner(coefficients: tuple[Any, ...], w: Block, out: Block) -> None:
+def _horner(coefficients: tuple[Any, ...], w: Ndarray, out: Ndarray) -> None:
     np.multiply(w, coefficients[0], out=out)
     np.add(out, coefficients[1], out=out)
     for c in coefficients[2:]:
@@ -217,7 +218,7 @@ def _horner(coefficients: tuple[Any, ...], w: Block, out: Block) -> None:
         np.add(out, c, out=out)
 
 
-def erf_inv_block(x: Block) -> Block:
+def erf_inv_block(x: Ndarray) -> Ndarray:
     """Inverse error function of a block, for float32 and narrower with the polynomials that XLA takes."""
     if x.dtype == np.float64:
         import scipy.special
@@ -229,7 +230,7 @@ def erf_inv_block(x: Block) -> Block:
         return _tiled(x, x.dtype, lambda part, out: compute(_erf_inv_lanes, out, (part,)), x.size)
     buffer = np.empty(min(x.size, _TILE), np.float32)
 
-    def step(part: Block, out: Block) -> None:
+    def step(part: Ndarray, out: Ndarray) -> None:
         w = buffer[: part.size]
         np.multiply(part, part, out=w)
         np.subtract(1, w, out=w)

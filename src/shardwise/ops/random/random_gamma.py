@@ -12,6 +12,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import finfo, key_dtype, name_of
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, ShapedArray, bind, define_op, literal
 from shardwise.ir.key_uses import DRAWS
 from shardwise.ops.elementwise import binary
@@ -22,7 +23,7 @@ from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
 from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
 from shardwise.ops.random.wide_draws import wide_draws
 from shardwise.ops.rules.derivative import later
-from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind
+from shardwise.ops.rules.operands import aligned, broadcast_shape, check_kind
 from shardwise.ops.rules.small_programs import as_program
 from shardwise.runtime.env import Env
 
@@ -36,24 +37,24 @@ def _random_gamma_type(
     return ShapedArray(broadcast_shape("random_gamma", [keys.shape, alpha.shape]), alpha.dtype)
 
 
-def _uniform(draws: Draws, keys: Block, dtype: Any) -> Block:
+def _uniform(draws: Draws, keys: Ndarray, dtype: Any) -> Ndarray:
     width = 8 if finfo(dtype).nmant < 8 else 8 * dtype.itemsize
     return unit_floats_block(draws.random_bits(keys, width, ()), dtype)
 
 
-def _normal(draws: Draws, keys: Block, dtype: Any) -> Block:
+def _normal(draws: Draws, keys: Ndarray, dtype: Any) -> Ndarray:
     low = np.nextafter(dtype.type(-1), dtype.type(0), dtype=dtype)
     return dtype.type(np.sqrt(2)) * erf_inv_block(_uniform(draws, keys, dtype) * dtype.type(2) + low)
 
 
-def _fma(x: Block, y: Block, z: Any) -> Block:
+def _fma(x: Ndarray, y: Ndarray, z: Any) -> Ndarray:
     wide = _WIDE.get(name_of(x.dtype))
     if wide is None:
         return x * y + z
     return (x.astype(wide) * y + z).astype(x.dtype)
 
 
-def _proposal(draws: Draws, keys: Block, c: Block) -> tuple[Block, Block]:
+def _proposal(draws: Draws, keys: Ndarray, c: Ndarray) -> tuple[Ndarray, Ndarray]:
     """Normal numbers x with ``1 + c * x`` positive, and that; drawn again until it is."""
     dtype = c.dtype
     x, v = np.zeros_like(c), np.full_like(c, -1)
@@ -68,7 +69,7 @@ def _proposal(draws: Draws, keys: Block, c: Block) -> tuple[Block, Block]:
     return x, v
 
 
-def _accepted(draws: Draws, keys: Block, d: Block, c: Block) -> Block:
+def _accepted(draws: Draws, keys: Ndarray, d: Ndarray, c: Ndarray) -> Ndarray:
     """The factor v**3 of ``d * v**3``, a gamma number of parameter d + 1/3 >= 1."""
     dtype = d.dtype
     one = dtype.type(1)
@@ -89,8 +90,8 @@ def _accepted(draws: Draws, keys: Block, d: Block, c: Block) -> Block:
 
 
 def _random_gamma_kernel(
-    env: Env, keys: Block, alpha: Block, *, log_space: bool, partitionable: bool, generator: str
-) -> Block:
+    env: Env, keys: Ndarray, alpha: Ndarray, *, log_space: bool, partitionable: bool, generator: str
+) -> Ndarray:
     keys, alpha = aligned(env, (keys, alpha))
     shape = np.broadcast_shapes(keys.shape, alpha.shape)
     keys, alpha = (np.broadcast_to(x, shape).reshape(-1) for x in (keys, alpha))
@@ -100,7 +101,7 @@ def _random_gamma_kernel(
     return _sample(draws, keys, alpha, log_space).reshape(shape)
 
 
-def _sample(draws: Draws, keys: Block, alpha: Block, log_space: bool) -> Block:
+def _sample(draws: Draws, keys: Ndarray, alpha: Ndarray, log_space: bool) -> Ndarray:
     dtype = alpha.dtype
     one, third = dtype.type(1), dtype.type(1 / 3)
     with np.errstate(all="ignore"):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import check_requested
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types
@@ -16,7 +17,6 @@ from shardwise.ops.indexing.dim_slices import dynamic_update_index_in_dim, index
 from shardwise.ops.random.bit_generators import philox_bits, threefry_bits
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.dims import shape_tuple
-from shardwise.ops.rules.operands import Block
 from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.rules.steps import per_result
 from shardwise.ops.shapes.transpose import transpose
@@ -64,8 +64,8 @@ def _explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> 
 
 
 def _kernel(
-    env: Env, key: Block, *, shape: tuple[int, ...], dtype: Any, algorithm: RandomAlgorithm, out_sharding: Any
-) -> tuple[Block, Block]:
+    env: Env, key: Ndarray, *, shape: tuple[int, ...], dtype: Any, algorithm: RandomAlgorithm, out_sharding: Any
+) -> tuple[Ndarray, Ndarray]:
     states = np.ascontiguousarray(key).view(np.uint64).reshape(-1, 2)
     draw = threefry_bits if algorithm is RandomAlgorithm.RNG_THREE_FRY else philox_bits
     after, bits = draw(states, shape, dtype)

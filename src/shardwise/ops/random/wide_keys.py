@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import KEY_DTYPES, KeyDtype
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import DRAWS, LEAVES, MAKES
 from shardwise.ir.op import Params, Types
@@ -22,7 +22,6 @@ from shardwise.ops.elementwise.bitwise import bitwise_xor
 from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.random.counted_bits import BITS
 from shardwise.ops.random.rng_bits import RandomAlgorithm, rng_bit_generator_p
-from shardwise.ops.rules.operands import Block
 from shardwise.ops.shapes.joining import concatenate
 from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.reshape import reshape
@@ -61,7 +60,7 @@ def _wrap_type(words: ShapedArray, *, dtype: KeyDtype) -> ShapedArray:
     return ShapedArray(words.shape[:-1], dtype)
 
 
-def _wrap_kernel(env: Env, words: Block, *, dtype: KeyDtype) -> Block:
+def _wrap_kernel(env: Env, words: Ndarray, *, dtype: KeyDtype) -> Ndarray:
     return np.ascontiguousarray(words).view(dtype.physical)[..., 0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -16,7 +16,7 @@ from shardwise.ops.reductions.positions import extremum_positions
 from shardwise.ops.reductions.reduce import reduce_max_p, reduce_min_p, reduce_rule
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.dims import int_tuple
-from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand, requested_dtype
+from shardwise.ops.rules.operands import check_kind, dtype_kind, operand, requested_dtype
 from shardwise.runtime import folds
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -41,8 +41,8 @@ def _arg_type(name: str) -> Callable[..., ShapedArray]:
     return rule
 
 
-def _arg_kernel(largest: bool) -> Callable[..., Block]:
-    def kernel(env: Env, x: Block, *, axes: Ints, index_dtype: Any) -> Block:
+def _arg_kernel(largest: bool) -> Callable[..., Ndarray]:
+    def kernel(env: Env, x: Ndarray, *, axes: Ints, index_dtype: Any) -> Ndarray:
         return np.asarray(extremum_positions(x, env.lead + axes[0], largest)).astype(index_dtype)
 
     return kernel

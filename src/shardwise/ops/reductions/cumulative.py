@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.base.small_integers import in_bytes, is_below_byte
 from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.op import Params, Types
@@ -22,7 +23,7 @@ from shardwise.ops.reductions.associative_scan import associative_scan
 from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import do, later
-from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
+from shardwise.ops.rules.operands import check_kind, dtype_kind, operand
 from shardwise.ops.rules.steps import per_result
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import own_factors
@@ -118,7 +119,7 @@ def _greatest(dtype: Any) -> Any:
     return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
-def accumulate(running: Running, x: Block, dim: int, reverse: bool) -> Block:
+def accumulate(running: Running, x: Ndarray, dim: int, reverse: bool) -> Ndarray:
     """The running reduction along `dim` in the block's own dtype; narrow floats accumulate in float32."""
     if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
         return copied(accumulate(running, copied(x, np.float32), dim, reverse), x.dtype)
@@ -131,7 +132,7 @@ def accumulate(running: Running, x: Block, dim: int, reverse: bool) -> Block:
     return out if x.shape[dim] == 1 else running.begun(out)
 
 
-def _by_numpy(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
+def _by_numpy(ufunc: Any, x: Ndarray, dim: int, reverse: bool) -> Ndarray:
     turn = (*[slice(None)] * dim, slice(None, None, -1))
     if reverse:
         return _by_numpy(ufunc, x[turn], dim, False)[turn]
@@ -222,7 +223,7 @@ def _small_form(op: Op, begin: float | None) -> SmallForm:
 def _define(name: str, running: Running, accepts: str, step: Op | None = None, **derivative: Any) -> Op:
     """The op of a running reduction; small programs inline it if a single op is its `step`."""
 
-    def kernel(env: Env, x: Block, *, axis: int, reverse: bool) -> Block:
+    def kernel(env: Env, x: Ndarray, *, axis: int, reverse: bool) -> Ndarray:
         return accumulate(running, x, env.lead + axis, reverse)
 
     return define_op(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.blocks import with_dim_at
-
-Block = np.ndarray[Any, Any]
 
 _WIDE = 256  # elements per row; from here on comparing whole rows is faster
 
 
-def extremum_positions(x: Block, dim: int, largest: bool) -> Block:
+def extremum_positions(x: Ndarray, dim: int, largest: bool) -> Ndarray:
     """Positions along `dim` of the first maximum (or minimum), or of the first NaN."""
     n = x.shape[dim]
     if x.size // n < _WIDE or abs(x.strides[dim]) == x.itemsize or x.dtype.kind not in "iuf":

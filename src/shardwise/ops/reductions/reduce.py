@@ -14,7 +14,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
 from shardwise.base.errors import ShardingTypeError
-from shardwise.base.shapes import Axes, Ints
+from shardwise.base.shapes import Axes, Ints, Ndarray
 from shardwise.base.small_integers import in_bytes, is_below_byte
 from shardwise.ir import Array, Equation, Op, Program, ShapedArray, Shown, Var, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
@@ -25,7 +25,7 @@ from shardwise.ops.reductions.summing import SMALL, fast_sum
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.ops.rules.dims import int_tuple
-from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
+from shardwise.ops.rules.operands import check_kind, dtype_kind, operand
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.transpose import squeeze_p
@@ -89,7 +89,7 @@ def _block_dims(env: Env, axes: Ints) -> Ints:
     return tuple([env.lead + a for a in axes])
 
 
-def _sum_kernel(env: Env, x: Block, *, axes: Ints, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
+def _sum_kernel(env: Env, x: Ndarray, *, axes: Ints, out_sharding: Any = None, sum_axes: Axes = ()) -> Ndarray:
     """Sum over `axes`, and over the loop dims of `sum_axes`, which keep extent 1: a psum in the same pass."""
     dims = _block_dims(env, axes)
     if not sum_axes:
@@ -104,8 +104,8 @@ def _sum_kernel(env: Env, x: Block, *, axes: Ints, out_sharding: Any = None, sum
     return out if copies == 1 else np.multiply(out, out.dtype.type(copies))
 
 
-def _folding_kernel(reduction: str) -> Callable[..., Block]:
-    def kernel(env: Env, x: Block, *, axes: Ints, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
+def _folding_kernel(reduction: str) -> Callable[..., Ndarray]:
+    def kernel(env: Env, x: Ndarray, *, axes: Ints, out_sharding: Any = None, sum_axes: Axes = ()) -> Ndarray:
         """Fold over `axes`, and over the loop dims of `sum_axes`, which keep extent 1; for idempotent folds."""
         dims, loops = _block_dims(env, axes), tuple(env.dim(a) for a in sum_axes)
         out = fold(reduction, x, loops + dims)
@@ -116,7 +116,7 @@ def _folding_kernel(reduction: str) -> Callable[..., Block]:
     return kernel
 
 
-def fold(reduction: str, x: Block, dims: Ints) -> Block:
+def fold(reduction: str, x: Ndarray, dims: Ints) -> Ndarray:
     """`x` reduced over `dims` in its own dtype; the identity for empty dims."""
     if not dims:
         return x
@@ -137,10 +137,10 @@ def fold(reduction: str, x: Block, dims: Ints) -> Block:
     return monoid.reducer(x.dtype)(x, dims, x.dtype)
 
 
-def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[..., Callable[[Block], Block]]:
+def _folding_compile(monoid: Monoid, kernel: Callable[..., Ndarray]) -> Callable[..., Callable[[Ndarray], Ndarray]]:
     """The kernel specialised to one operand type: small blocks call NumPy directly."""
 
-    def prepare(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
+    def prepare(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray], Ndarray]:
         general = functools.partial(kernel, env, **params)
         x, dims = in_types[0], _block_dims(env, params["axes"])
         dtype = x.dtype
@@ -149,7 +149,7 @@ def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[.
             return general
         reduce = monoid.reducer(dtype)
 
-        def small_first(x: Block) -> Block:
+        def small_first(x: Ndarray) -> Ndarray:
             return reduce(x, dims, dtype) if x.size < SMALL else general(x)
 
         if not loops:
@@ -158,7 +158,7 @@ def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[.
         others = [d for d in range(env.lead) if d not in loops]
         alone = (1,) * env.lead + kept
 
-        def small_over_devices_first(x: Block) -> Block:
+        def small_over_devices_first(x: Ndarray) -> Ndarray:
             shape = x.shape
             if x.size >= SMALL or 1 in [shape[d] for d in loops]:  # equal on all devices of an axis
                 return general(x)
@@ -173,7 +173,8 @@ def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[.
 
 def _of_single_elements(eqn: Equation, devices: int) -> Program | None:
     """A reduction over dims of size 1 as a view, so that it does not end a fused loop."""
-    (x,), (out,), axes = eqn.inputs, eqn.outputs, eqn.params["axes"]
+    (x,), (out,) = eqn.inputs, eqn.outputs
+    axes: Ints = eqn.params["axes"]
     if eqn.params.get("sum_axes") or any(x.aval.shape[d] != 1 for d in axes):
         return None
     old, new = Var(x.aval), Var(out.aval)

@@ -15,8 +15,8 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import name_of
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ndarray
 from shardwise.ops.elementwise import elementwise_ir as ir
-from shardwise.ops.rules.operands import Block
 from shardwise.runtime import extrema
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
@@ -45,7 +45,7 @@ class Running:
     # The initial value if not the identity: sums begin with 0.0, so that they are never -0.0.
     begin: float | None = None
 
-    def begun(self, x: Block) -> Block:
+    def begun(self, x: Ndarray) -> Ndarray:
         """`x` (partial results, or a row's start) combined with the initial value; `x` may be overwritten."""
         if self.begin is None or x.dtype.kind in "iu":
             return x
@@ -69,12 +69,12 @@ class _Extremum:
         self._reduction = reduction
         self._ufunc, self._sign = (np.maximum, np.logical_and) if reduction == "max" else (np.minimum, np.logical_or)
 
-    def __call__(self, x: Block, y: Block, out: Block) -> Block:
+    def __call__(self, x: Ndarray, y: Ndarray, out: Ndarray) -> Ndarray:
         """As the ufunc's call."""
         out[...] = extrema.function(self._reduction, x.dtype)(x, y)
         return out
 
-    def accumulate(self, x: Block, axis: int, dtype: Any) -> Block:
+    def accumulate(self, x: Ndarray, axis: int, dtype: Any) -> Ndarray:
         """As the ufunc's `accumulate`."""
         out = self._ufunc.accumulate(x, axis=axis, dtype=dtype)
         if extrema.has_signs(out.dtype) and np.count_nonzero(out) != out.size:
@@ -86,7 +86,7 @@ class _Extremum:
 class _LogSum:
     """NumPy's `logaddexp`, for complex numbers too: the logarithm of the sum of two powers, its phase within half a turn."""
 
-    def __call__(self, x: Block, y: Block, out: Block) -> Block:
+    def __call__(self, x: Ndarray, y: Ndarray, out: Ndarray) -> Ndarray:
         """As the ufunc's call."""
         if x.dtype.kind != "c":
             return np.logaddexp(x, y, out=out)
@@ -95,7 +95,7 @@ class _LogSum:
         out.imag -= 2 * np.pi * np.rint(out.imag / (2 * np.pi))
         return out
 
-    def accumulate(self, x: Block, axis: int, dtype: Any) -> Block:
+    def accumulate(self, x: Ndarray, axis: int, dtype: Any) -> Ndarray:
         """As the ufunc's `accumulate`."""
         if x.dtype.kind != "c":
             return np.logaddexp.accumulate(x, axis=axis, dtype=dtype)
@@ -113,7 +113,7 @@ MINIMUM = Running(_Extremum("min"), ir.MIN.write, _bound(False))
 LOG_SUM = Running(_LogSum(), _log_add, _bound(True))
 
 
-def accumulated(running: Running, x: Block, dim: int, reverse: bool) -> Block | None:
+def accumulated(running: Running, x: Ndarray, dim: int, reverse: bool) -> Ndarray | None:
     """The running reduction along `dim`, in the block's dtype and order of dims; None where NumPy is as fast or no code exists."""
     n, dtype = x.shape[dim], x.dtype
     if x.size < FEWEST or n < 2 or dtype.kind not in "iuf" or name_of(dtype) not in TYPES or not dtype.isnative:
@@ -138,7 +138,7 @@ def accumulated(running: Running, x: Block, dim: int, reverse: bool) -> Block | 
     return out.transpose(np.argsort(order))
 
 
-def _along_rows(running: Running, x: Block, out: Block, rows: int, n: int, reverse: bool) -> None:
+def _along_rows(running: Running, x: Ndarray, out: Ndarray, rows: int, n: int, reverse: bool) -> None:
     dtype = x.dtype
     threads = thread_count() if x.size >= _SHARED else 1
     pieces = 1 if rows >= 4 * threads or threads == 1 else max(1, min(4 * threads, n // _PIECE))

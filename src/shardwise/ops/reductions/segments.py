@@ -39,6 +39,27 @@ def _for_each_id(name: str, values: Array, shape: tuple[int, ...]) -> Array:
     return broadcast_in_dim(values, shape, tuple(range(lead, len(shape))))
 
 
+_DOC = """The {reduction} of the rows of `data` that have each segment id: [n, ...] and int[n] -> [num_segments, ...].
+
+    Args:
+        data: a row for each id, or what broadcasts to that, as a number does.
+        segment_ids: the id of each row; rows with ids outside of [0, num_segments) are left out.
+        num_segments: the number of results; None: the largest id plus one, which needs concrete ids.
+        indices_are_sorted: promises that ids ascend; without effect on the result.
+        unique_indices: promises that no id occurs twice, which is faster.
+        bucket_size: reduce rows in groups of that many first, which rounds sums less.
+        mode: what becomes of ids out of bounds, as for `lax.scatter`.
+        out_sharding: the sharding of the result on Explicit axes, where that of the rows does not say it.
+
+    Raises:
+        ValueError: `num_segments` is negative, `bucket_size` not positive, or `data` has other rows than ids.
+        ConcretizationTypeError: `segment_ids` are traced without `num_segments`.
+
+    >>> jax.ops.{name}(jnp.array([1, 2, 3]), jnp.array([0, 1, 0]))
+    Array({shown}, dtype=int32)
+    """
+
+
 def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: Op, shown: str) -> Callable[..., Array]:
     def segment(
         data: Any,
@@ -84,25 +105,7 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
         return found if size is None else bind(reduced, found, axes=(0,))
 
     segment.__name__ = segment.__qualname__ = name
-    segment.__doc__ = f"""The {reduction} of the rows of `data` that have each segment id: [n, ...] and int[n] -> [num_segments, ...].
-
-    Args:
-        data: a row for each id, or what broadcasts to that, as a number does.
-        segment_ids: the id of each row; rows with ids outside of [0, num_segments) are left out.
-        num_segments: the number of results; None: the largest id plus one, which needs concrete ids.
-        indices_are_sorted: promises that ids ascend; without effect on the result.
-        unique_indices: promises that no id occurs twice, which is faster.
-        bucket_size: reduce rows in groups of that many first, which rounds sums less.
-        mode: what becomes of ids out of bounds, as for `lax.scatter`.
-        out_sharding: the sharding of the result on Explicit axes, where that of the rows does not say it.
-
-    Raises:
-        ValueError: `num_segments` is negative, `bucket_size` not positive, or `data` has other rows than ids.
-        ConcretizationTypeError: `segment_ids` are traced without `num_segments`.
-
-    >>> jax.ops.{name}(jnp.array([1, 2, 3]), jnp.array([0, 1, 0]))
-    Array({shown}, dtype=int32)
-    """
+    segment.__doc__ = _DOC.format(reduction=reduction, name=name, shown=shown)
     return segment
 
 

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime.products import matmul
-
-Block = np.ndarray[Any, Any]
 
 SMALL = 1 << 15  # elements; from here on analysing the memory layout is worth its cost
 _CHUNK = 1024  # rows per partial sum: keeps rounding errors small
 
 
-def fast_sum(x: Block, dims: Ints) -> Block:
+def fast_sum(x: Ndarray, dims: Ints) -> Ndarray:
     """The sum of `x` over `dims`, in its own dtype: narrow floats accumulate in float32, integers wrap."""
     if not dims:
         return x
@@ -34,7 +32,7 @@ def fast_sum(x: Block, dims: Ints) -> Block:
     return np.add.reduce(x, axis=dims, dtype=dtype)
 
 
-def _by_layout(x: Block, dims: Ints) -> Block | None:
+def _by_layout(x: Ndarray, dims: Ints) -> Ndarray | None:
     """The sum as a product with ones, if `x` is dense in some order of its dims and its short dims are innermost."""
     order = sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d))
     dense = x.transpose(order)
@@ -57,7 +55,7 @@ def _by_layout(x: Block, dims: Ints) -> Block | None:
     return out.transpose([kept.index(d) for d in sorted(kept)])
 
 
-def _dense_sum(dense: Block, runs: list[list[int]]) -> Block | None:
+def _dense_sum(dense: Ndarray, runs: list[list[int]]) -> Ndarray | None:
     summed = [s for _, s in runs]
     if summed == [0, 1]:
         (rows, n) = runs[0][0], runs[1][0]
@@ -78,12 +76,12 @@ def _dense_sum(dense: Block, runs: list[list[int]]) -> Block | None:
     return None
 
 
-def _product(a: Block, b: Block) -> Block:
+def _product(a: Ndarray, b: Ndarray) -> Ndarray:
     out = np.empty((*b.shape[:-2], a.shape[0], b.shape[-1]), a.dtype)
     matmul(a, b, out)
     return out
 
 
 @recent(64)
-def _ones(n: int, dtype: Any) -> Block:
+def _ones(n: int, dtype: Any) -> Ndarray:
     return np.ones(n, dtype)

@@ -129,7 +129,7 @@ def _window_type(name: str, accepts: str) -> Callable[..., ShapedArray]:
 def _window_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     """Dims without a window keep their sharding, a dim that one window covers is reduced, others need a halo."""
     shape, out_shape = in_types[0].shape, out_types[0].shape
-    kinds, out = [], []
+    kinds, out = list[Kind](), list[Ints]()
     for d, n in enumerate(shape):
         plain = params["padding"][d] == (0, 0) and params["base_dilation"][d] == params["window_dilation"][d] == 1
         window, stride = params["window_dimensions"][d], params["window_strides"][d]
@@ -196,7 +196,7 @@ def _sum_transpose(
     window_dilation: Ints,
 ) -> list[Any]:
     """Sum the cotangents of the windows that hold each element: a window reduction of the cotangent, dilated by the strides."""
-    edges = []
+    edges: list[tuple[int, int, int]] = []
     for n, m, window, stride, (low, _), base, gap in zip(
         x.aval.shape, ct.shape, window_dimensions, window_strides, padding, base_dilation, window_dilation, strict=True
     ):
@@ -249,7 +249,7 @@ def _window_jvp(reduction: str) -> Callable[..., Any]:
 def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[str, Any]]:
     """Params of the slices that hold the first, second, ... element of every window along `dim`."""
     count = window_count(shape[dim], dilated(size, gap), stride)
-    parts = []
+    parts: list[dict[str, Any]] = []
     for tap in range(size):
         starts, limits, steps = [0] * len(shape), list(shape), [1] * len(shape)
         first = tap * gap if count else 0
@@ -469,7 +469,10 @@ def _by_slices(
         raise NotImplementedError(
             "reduce_window: computation must be elementwise. Use conv_general_dilated_patches and reduce."
         )
-    run = lambda left, right: eval_program(program, [*consts, *left, *right])  # noqa: E731
+
+    def run(left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+        return eval_program(program, [*consts, *left, *right])
+
     edges = [(low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)]
     if any(edge != (0, 0, 0) for edge in edges):
         xs = [pad(x, v, edges) for x, v in zip(xs, inits, strict=True)]

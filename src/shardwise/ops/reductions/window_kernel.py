@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.base.small_integers import in_bytes
 from shardwise.ir import Equation, Op, Program, ShapedArray, Var, literal
 from shardwise.ir.op import Params, Types
@@ -21,7 +21,7 @@ from shardwise.ops.elementwise.binary import add_p, max_p, min_p, mul_p
 from shardwise.ops.elementwise.bitwise import and_p, or_p, xor_p
 from shardwise.ops.products.conv_geometry import Pads, dilated, window_count
 from shardwise.ops.products.im2col import spread_out
-from shardwise.ops.rules.operands import Block, dtype_kind
+from shardwise.ops.rules.operands import dtype_kind
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import fits
@@ -36,19 +36,19 @@ Step = tuple[int, int, int, int]
 _OPS = {"sum": add_p, "prod": mul_p, "max": max_p, "min": min_p, "and": and_p, "or": or_p, "xor": xor_p}
 
 
-def window_kernel(reduction: str) -> Callable[..., Block]:
+def window_kernel(reduction: str) -> Callable[..., Ndarray]:
     """The kernel of a reduction of windows, a call of NumPy for each element of a window."""
 
     def kernel(
         env: Env,
-        x: Block,
+        x: Ndarray,
         *,
         window_dimensions: Ints,
         window_strides: Ints,
         padding: Pads,
         base_dilation: Ints,
         window_dilation: Ints,
-    ) -> Block:
+    ) -> Ndarray:
         wide, dtype = _computed_in(reduction, x.dtype), x.dtype
         fill = MONOIDS[reduction].identity(dtype)
         x = spread_out(x, env.lead, padding, base_dilation, fill, wide)
@@ -77,11 +77,11 @@ def _begins_with_zero(reduction: str, windows: Ints, dtype: np.dtype[Any]) -> bo
     return reduction == "sum" and any(n > 1 for n in windows) and dtype_kind(dtype) in "fc"
 
 
-def window_compile(reduction: str) -> Callable[..., Callable[[Block], Block]]:
+def window_compile(reduction: str) -> Callable[..., Callable[[Ndarray], Ndarray]]:
     """`Op.compile` of a reduction of windows."""
     kernel = window_kernel(reduction)
 
-    def compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
+    def compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray], Ndarray]:
         (x,), (out,), windows = in_types, out_types, params["window_dimensions"]
         by_kernel, op = partial(kernel, env, **params), _OPS[reduction]
         wide = _computed_in(reduction, x.dtype)
@@ -96,7 +96,7 @@ def window_compile(reduction: str) -> Callable[..., Callable[[Block], Block]]:
         loop = _WindowLoop(env, op, ShapedArray(tuple(padded), wide), steps, positive=positive)
         fill = MONOIDS[reduction].identity(x.dtype)
 
-        def run(block: Block) -> Block:
+        def run(block: Ndarray) -> Ndarray:
             made = loop(spread_out(block, env.lead, params["padding"], params["base_dilation"], fill, wide))
             return made.astype(x.dtype) if wide != x.dtype else made
 
@@ -105,11 +105,11 @@ def window_compile(reduction: str) -> Callable[..., Callable[[Block], Block]]:
     return compile
 
 
-def _slide(merge: Any, x: Block, dim: int, size: int, stride: int, gap: int) -> Block:
+def _slide(merge: Any, x: Ndarray, dim: int, size: int, stride: int, gap: int) -> Ndarray:
     """Reduce windows of `size` elements, `gap` apart, along one dim; windows begin `stride` elements apart."""
     count = window_count(x.shape[dim], dilated(size, gap), stride)
 
-    def part(y: Block, start: int, number: int, step: int) -> Block:
+    def part(y: Ndarray, start: int, number: int, step: int) -> Ndarray:
         return y[
             (np.s_[:],) * dim + (np.s_[start : start + max(number - 1, 0) * step + 1 : step] if number else np.s_[:0],)
         ]
@@ -121,7 +121,7 @@ def _slide(merge: Any, x: Block, dim: int, size: int, stride: int, gap: int) -> 
             out = merge(out, shifted) if tap == 1 else merge(out, shifted, out=out)
         return out
     # Windows of 1, 2, 4, ... elements, each from a pair of the previous size; adjacent ones for the bits of `size` give the result.
-    total: Block | None = None
+    total: Ndarray | None = None
     done = 0
     power, width = x, 1
     places = (count - 1) * stride + 1 if count else 0
@@ -175,7 +175,7 @@ class _WindowLoop:
 
         self._group: GroupKernel = GroupKernel(env, program)
 
-    def __call__(self, x: Block) -> Block:
+    def __call__(self, x: Ndarray) -> Ndarray:
         """The reductions of the windows of `x`."""
         lead = (slice(None),) * self._lead
         strides = {d: stride for d, _, stride, _ in self._steps}

@@ -32,7 +32,7 @@ def traced_body(name: str, body: Body) -> TracedBody:
 
 
 def define_body_op(name: str, traced: TracedBody, *, several: bool = True, **fields: Any) -> Op:
-    """The op that calls such a program, which has `several` results or one. `fields` are others of its `Op`."""
+    """The op that calls such a program, with `several` results or one. `fields`: further fields of the `Op`."""
 
     def type_rule(*types: ShapedArray, **params: Any) -> Any:
         found = tuple(out.aval for out in traced(types, params).outputs)

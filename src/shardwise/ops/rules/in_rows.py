@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
-
-Block = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 14  # elements per chunk of a thread
 
 
 def in_rows(
-    work: Callable[..., Sequence[Block]], blocks: Sequence[Block], axis: int, results: Sequence[tuple[int, Any]]
-) -> tuple[Block, ...]:
+    work: Callable[..., Sequence[Ndarray]], blocks: Sequence[Ndarray], axis: int, results: Sequence[tuple[int, Any]]
+) -> tuple[Ndarray, ...]:
     """``work(*blocks)``, where its results (sizes along `axis` and dtypes given) depend on each row of `blocks` along `axis` alone.
 
     All other dims broadcast. Small blocks and single rows are processed in one call.

@@ -16,14 +16,13 @@ from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import config
 from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
 from shardwise.base.errors import about
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.base.small_integers import by_bytes, is_below_byte
 from shardwise.ir import Array, Emit, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import Pushes, along, back
 from shardwise.runtime.env import Env
 
-Block = np.ndarray[Any, Any]
 Value = Array | Literal
 DTypeMap = Callable[[Any], Any]
 
@@ -214,7 +213,7 @@ def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None) -
 # -- ops -------------------------------------------------------------------------------------------------------------
 
 
-def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
+def aligned(env: Env, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
     """Blocks that broadcast by NumPy's rules: blocks of rank-0 values receive size-1 dims after their loop dims."""
     ndim = max(b.ndim for b in blocks)
     if all(b.ndim == ndim for b in blocks):
@@ -267,7 +266,7 @@ def elementwise_op(
         chosen = ufunc if choose is None else choose(*dtypes)
         return chosen if raw or not any(map(is_below_byte, dtypes)) else by_bytes(chosen)
 
-    def kernel(env: Env, *blocks: Block) -> Block:
+    def kernel(env: Env, *blocks: Ndarray) -> Ndarray:
         return ufunc_of(*[b.dtype for b in blocks])(*aligned(env, blocks))
 
     return define_op(

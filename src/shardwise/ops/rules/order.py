@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import isdtype
+from shardwise.base.shapes import Ndarray
 from shardwise.ops.rules.in_rows import in_rows
 
-Block = np.ndarray[Any, Any]
 
-
-def comparable(x: Block) -> Block:
+def comparable(x: Ndarray) -> Ndarray:
     """`x` in a dtype that NumPy sorts fast: ml_dtypes' small floats as float32, small ints as int8 or uint8."""
-    if x.dtype.isbuiltin != 2:
+    if x.dtype.isbuiltin != 2:  # not registered with NumPy by a library
         return x
     if isdtype(x.dtype, "real floating"):
         return x.astype(np.float32)
     return x.astype(np.int8 if isdtype(x.dtype, "signed integer") else np.uint8)
 
 
-def _parts(keys: Block) -> list[Block]:
+def _parts(keys: Ndarray) -> list[Ndarray]:
     """The sort keys, most significant first. Complex numbers give two: NumPy would sort any with a NaN part last."""
     return [keys.real, keys.imag] if keys.dtype.kind == "c" and np.isnan(keys).any() else [keys]
 
 
-def _sorted_values(x: Block, axis: int, stable: bool) -> Block:
+def _sorted_values(x: Ndarray, axis: int, stable: bool) -> Ndarray:
     keys = comparable(x)
     if len(parts := _parts(keys)) > 1:
         return np.take_along_axis(x, np.lexsort(parts[::-1], axis=axis), axis)
@@ -37,16 +35,18 @@ def _sorted_values(x: Block, axis: int, stable: bool) -> Block:
     return out if keys is x else out.astype(x.dtype)
 
 
-def sorted_rows(operands: Sequence[Block], axis: int, lead: int, stable: bool, num_keys: int) -> tuple[Block, ...]:
+def sorted_rows(operands: Sequence[Ndarray], axis: int, lead: int, stable: bool, num_keys: int) -> tuple[Ndarray, ...]:
     """`operands` sorted together along `axis` by the first `num_keys` of them; their first `lead` dims broadcast."""
 
-    def work(*parts: Block) -> tuple[Block, ...]:
+    def work(*parts: Ndarray) -> tuple[Ndarray, ...]:
         return _sorted_together(parts, axis, lead, stable, num_keys)
 
     return in_rows(work, operands, axis, [(x.shape[axis], x.dtype) for x in operands])
 
 
-def _sorted_together(operands: Sequence[Block], axis: int, lead: int, stable: bool, num_keys: int) -> tuple[Block, ...]:
+def _sorted_together(
+    operands: Sequence[Ndarray], axis: int, lead: int, stable: bool, num_keys: int
+) -> tuple[Ndarray, ...]:
     if len(operands) == 1:
         return (_sorted_values(operands[0], axis, stable),)
     keys = np.broadcast_arrays(*(part for x in operands[:num_keys] for part in _parts(comparable(x))))
@@ -55,7 +55,7 @@ def _sorted_together(operands: Sequence[Block], axis: int, lead: int, stable: bo
     return tuple(_take_in_order(x, order, axis, loops) for x in operands)
 
 
-def _take_in_order(x: Block, order: Block, axis: int, loops: tuple[int, ...]) -> Block:
+def _take_in_order(x: Ndarray, order: Ndarray, axis: int, loops: tuple[int, ...]) -> Ndarray:
     shape = (*loops, *order.shape[len(loops) :])
     lead = len(loops)
     both = tuple(np.broadcast_shapes(x.shape[:lead], order.shape[:lead]))

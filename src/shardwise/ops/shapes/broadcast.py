@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.shapes import Axes, Shape
+from shardwise.base.shapes import Axes, Ndarray, Shape
 from shardwise.ir import Array, Box, Equation, Literal, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.key_uses import HANDS_ON
@@ -21,7 +21,7 @@ from shardwise.ops.rules.batching import in_front, up
 from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.derivative import do, unbroadcast
 from shardwise.ops.rules.dims import dim_indices, int_tuple, shape_tuple
-from shardwise.ops.rules.operands import Block, operand
+from shardwise.ops.rules.operands import operand
 from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.ops.shapes.transpose import transpose
@@ -69,12 +69,12 @@ def _broadcast_type(
 
 def _broadcast_kernel(
     env: Env,
-    x: Block,
+    x: Ndarray,
     *,
     shape: Shape,
     broadcast_dimensions: tuple[int, ...],
     out_sharding: NamedSharding | None = None,
-) -> Block:
+) -> Ndarray:
     lead = x.shape[: env.lead]
     return stretched(x.reshape(lead + _spread(x.shape[env.lead :], shape, broadcast_dimensions)), lead + shape)
 
@@ -87,7 +87,7 @@ def _spread(sizes: Shape, shape: Shape, dims: tuple[int, ...]) -> Shape:
     return tuple(core)
 
 
-def _broadcast_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
+def _broadcast_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray], Ndarray]:
     shape, lead = params["shape"], env.lead
     core = _spread(in_types[0].shape, shape, params["broadcast_dimensions"])
     if core == shape:  # nothing repeats
@@ -95,14 +95,14 @@ def _broadcast_compile(env: Env, in_types: Types, out_types: Types, params: Para
     return lambda x: stretched(x.reshape(x.shape[:lead] + core), x.shape[:lead] + shape)
 
 
-def stretched(x: Block, shape: Shape) -> Block:
+def stretched(x: Ndarray, shape: Shape) -> Ndarray:
     """A read-only view of `x` with size-1 dims repeated to fill `shape`: a faster `np.broadcast_to`."""
     if x.shape == shape:
         return x
     if not x.flags.c_contiguous:
         return np.broadcast_to(x, shape)
     strides = tuple([0 if have != want else s for have, want, s in zip(x.shape, shape, x.strides, strict=True)])
-    view: Block = np.ndarray(shape, x.dtype, x, 0, strides)  # type: ignore[arg-type]
+    view: Ndarray = np.ndarray(shape, x.dtype, x, 0, strides)  # type: ignore[arg-type]
     view.flags.writeable = False
     return view
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import canonicalize, dtype_of, is_weak
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, define_op
 from shardwise.ir.axis_scope import types_table
 from shardwise.ops.devices.layout import reshard_op, sharding_constraint
@@ -14,7 +15,7 @@ from shardwise.ops.elementwise.casts import convert, refuse_complex_scalar
 from shardwise.ops.rules.convert import wide_int
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import shape_tuple
-from shardwise.ops.rules.operands import Block, Value, operand, requested_dtype
+from shardwise.ops.rules.operands import Value, operand, requested_dtype
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.runtime.env import Env
@@ -24,7 +25,7 @@ from shardwise.sharding.rule import Rule
 __all__ = ["dtype", "empty", "full", "full_like", "zeros_like_array"]
 
 
-def _stored_fill(env: Env, x: Block, *, shape: tuple[int, ...], axes: tuple[str, ...]) -> Block:
+def _stored_fill(env: Env, x: Ndarray, *, shape: tuple[int, ...], axes: tuple[str, ...]) -> Ndarray:
     loops = list(x.shape)
     for a in axes:
         loops[env.dim(a)] = env.extent(a)

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.dims import shape_tuple
-from shardwise.ops.rules.operands import Block, check_kind, requested_dtype
+from shardwise.ops.rules.operands import check_kind, requested_dtype
 from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, with_out_sharding
 from shardwise.ops.shapes.broadcast import stretched
 from shardwise.ops.shapes.transpose import dim_factors
@@ -47,7 +48,7 @@ def _iota_kernel(
     dimension: int,
     out_sharding: NamedSharding | None = None,
     shard_axes: tuple[str, ...] = (),
-) -> Block:
+) -> Ndarray:
     n = shape[dimension]
     core = [1] * len(shape)
     core[dimension] = n

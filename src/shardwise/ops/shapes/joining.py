@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Box, Equation, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.key_uses import HANDS_ON, KeyUses, UsesOf
@@ -15,7 +16,7 @@ from shardwise.ops.rules import batching
 from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.derivative import do, filled, is_linear, later
 from shardwise.ops.rules.dims import dim_index
-from shardwise.ops.rules.operands import Block, check_same_dtype, operand, operands
+from shardwise.ops.rules.operands import check_same_dtype, operand, operands
 from shardwise.ops.shapes.broadcast import expand_dims, shows_joins, stretched
 from shardwise.ops.shapes.pieces import split
 from shardwise.ops.shapes.transpose import dim_factors, squeeze
@@ -44,7 +45,7 @@ def _concatenate_type(*xs: ShapedArray, dimension: int) -> ShapedArray:
     return ShapedArray((*first[:dimension], total, *first[dimension + 1 :]), xs[0].dtype, all(x.weak_type for x in xs))
 
 
-def _concatenate_kernel(env: Env, *xs: Block, dimension: int) -> Block:
+def _concatenate_kernel(env: Env, *xs: Ndarray, dimension: int) -> Ndarray:
     lead = env.lead
     if len(xs) == 1:
         return xs[0]

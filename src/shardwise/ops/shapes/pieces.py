@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ir import Array, Box, Equation, Halo, ShapedArray, Shown, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import varying_specs
 from shardwise.ir.key_uses import KeyUses, UsesOf
@@ -19,7 +19,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.rules import batching
 from shardwise.ops.rules.derivative import do, filled, is_linear, later, strong
 from shardwise.ops.rules.dims import dim_index, int_tuple
-from shardwise.ops.rules.operands import Block, operand, operands
+from shardwise.ops.rules.operands import operand, operands
 from shardwise.ops.shapes.strided_slices import spread_partition, strided_partition
 from shardwise.ops.shapes.transpose import dim_factors, own_factors
 from shardwise.runtime.env import Env
@@ -54,8 +54,8 @@ def _slice_type(
 
 
 def _slice_kernel(
-    env: Env, x: Block, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
-) -> Block:
+    env: Env, x: Ndarray, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
+) -> Ndarray:
     return x[_index(start_indices, limit_indices, strides)]
 
 
@@ -226,7 +226,7 @@ def _split_type(x: ShapedArray, *, sizes: Ints, axis: int) -> tuple[ShapedArray,
     return tuple(ShapedArray((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype, x.weak_type) for n in sizes)
 
 
-def _split_kernel(env: Env, x: Block, *, sizes: Ints, axis: int) -> tuple[Block, ...]:
+def _split_kernel(env: Env, x: Ndarray, *, sizes: Ints, axis: int) -> tuple[Ndarray, ...]:
     before = (_slice(None),) * (env.lead + axis)
     parts = []
     start = 0
@@ -322,7 +322,7 @@ def _dilated(n: int, interior: int) -> int:
     return n + max(n - 1, 0) * interior
 
 
-def _pad_kernel(env: Env, x: Block, value: Block, *, padding_config: PadConfig) -> Block:
+def _pad_kernel(env: Env, x: Ndarray, value: Ndarray, *, padding_config: PadConfig) -> Ndarray:
     lead = env.lead
     core = x.shape[lead:]
     sizes = tuple(lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(core, padding_config, strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.base.errors import ReshapeError
-from shardwise.base.shapes import Axes, Shape
+from shardwise.base.shapes import Axes, Ndarray, Shape
 from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.key_uses import HANDS_ON
@@ -17,7 +17,7 @@ from shardwise.ops.elementwise import elementwise_ir
 from shardwise.ops.rules.batching import in_front
 from shardwise.ops.rules.derivative import cotangent_sharding, do, later
 from shardwise.ops.rules.dims import int_tuple, shape_tuple
-from shardwise.ops.rules.operands import Block, operand
+from shardwise.ops.rules.operands import operand
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.runtime.copies import reshaped
@@ -38,7 +38,7 @@ def _reshape_type(x: ShapedArray, *, new_sizes: Shape, out_sharding: NamedShardi
     return with_out_sharding(ShapedArray(new_sizes, x.dtype, x.weak_type), out_sharding)
 
 
-def _reshape_kernel(env: Env, x: Block, *, new_sizes: Shape, out_sharding: NamedSharding | None = None) -> Block:
+def _reshape_kernel(env: Env, x: Ndarray, *, new_sizes: Shape, out_sharding: NamedSharding | None = None) -> Ndarray:
     return reshaped(x, x.shape[: env.lead] + new_sizes)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Equation, Halo, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
@@ -13,7 +14,7 @@ from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import int_tuple
-from shardwise.ops.rules.operands import Block, operand
+from shardwise.ops.rules.operands import operand
 from shardwise.ops.shapes.even_parts import missing_rows, with_rows_behind
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule, own_factors
@@ -33,7 +34,7 @@ def _rev_type(x: ShapedArray, *, dimensions: tuple[int, ...]) -> ShapedArray:
     return ShapedArray(x.shape, x.dtype, x.weak_type)
 
 
-def _rev_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block:
+def _rev_kernel(env: Env, x: Ndarray, *, dimensions: tuple[int, ...]) -> Ndarray:
     turned = {env.lead + d for d in dimensions}
     return x[tuple([slice(None, None, -1) if d in turned else slice(None) for d in range(x.ndim)])] if turned else x
 

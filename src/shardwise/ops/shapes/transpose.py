@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
@@ -13,7 +14,7 @@ from shardwise.ops.elementwise import elementwise_ir
 from shardwise.ops.rules.batching import in_front, shifting, up
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import dim_indices, int_tuple
-from shardwise.ops.rules.operands import Block, operand
+from shardwise.ops.rules.operands import operand
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule, TensorFactors, own_factors
 
@@ -35,7 +36,7 @@ def _transpose_type(x: ShapedArray, *, permutation: tuple[int, ...]) -> ShapedAr
     return ShapedArray(tuple(x.shape[d] for d in permutation), x.dtype, x.weak_type)
 
 
-def _transpose_kernel(env: Env, x: Block, *, permutation: tuple[int, ...]) -> Block:
+def _transpose_kernel(env: Env, x: Ndarray, *, permutation: tuple[int, ...]) -> Ndarray:
     lead = env.lead
     return x.transpose(*range(lead), *[lead + d for d in permutation])
 
@@ -86,7 +87,7 @@ def _squeeze_type(x: ShapedArray, *, dimensions: tuple[int, ...]) -> ShapedArray
     return ShapedArray(tuple(n for d, n in enumerate(x.shape) if d not in dimensions), x.dtype, x.weak_type)
 
 
-def _squeeze_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block:
+def _squeeze_kernel(env: Env, x: Ndarray, *, dimensions: tuple[int, ...]) -> Ndarray:
     return x[_without(env, dimensions)]
 
 

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.locks import cached_property
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.lines import SplitLoop, block_loops, lines_of, table_loops
 from shardwise.runtime.fused.space import Graph, IterationSpace, joined_pieces
@@ -179,7 +178,7 @@ class GroupKernel(SpecializedKernel):
         return lines_of(self._graph, self._env)
 
     def call_alone(self, met: Met) -> Calls | None:
-        """The one function by which one thread can do all of it in one go, with the memory that it needs."""
+        """The function with which one thread does the whole group in one call, and its memory; None if there is no such function."""
         return self._calls(met, threaded=False)
 
     def _calls(self, met: Met, threaded: bool = True) -> Calls | None:

@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Shape
-from shardwise.runtime.blocks import Ndarray
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.space import Graph, InputAccess
 from shardwise.runtime.loops import align_block
@@ -106,7 +105,7 @@ def block_loops(
     if d is None:
         return shape, steps, 0
     line = next((line for line in lines if line.loop == d), None)
-    step = block.strides[d]  # of a piece that is one element long, the step is that of the others
+    step = block.strides[d]  # pieces of one element have the step of the other pieces
     if line is not None:
         found = line.piece_step(block)
         if found is None:

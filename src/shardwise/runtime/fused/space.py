@@ -291,7 +291,7 @@ class Graph:
         return {v for saved in self.saved[:p] for v in saved}
 
     def _needed(self, p: int, held: set[Var]) -> tuple[Equation, ...]:
-        """The equations of full values that pass p computes, where those `held` need not be."""
+        """The equations of full values that pass p computes; values `held` are not computed again."""
         found: set[Equation] = set()
         stack = [a for a in self.sinks(p) if isinstance(a, Var) and a not in held]
         while stack:

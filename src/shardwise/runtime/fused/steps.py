@@ -7,7 +7,7 @@ the shapes alone, so results do not depend on the number of threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -144,7 +144,7 @@ class Arrangement:
     # -- results over operands -------------------------------------------------------------------------------------------
 
     def over(self, operands: Sequence[tuple[Shape, int]]) -> tuple[tuple[int, int], ...]:
-        """(result, operand) that lie alike in memory, so that one may be written over the other; operands by shape and itemsize.
+        """Pairs (result, operand) that lie alike in memory: the result may be written over the operand. Operands by shape and itemsize.
 
         No pass reads such an operand after the result is written, and no vector goes back over elements that were done.
         """
@@ -211,11 +211,7 @@ class Arrangement:
         threads = self._threads(units * work) if threaded else 1
         head = {"units": units, "grain": max(1, costs.FUSED_CHUNK // work), "size": loops.extents[roles.lane], "count": count,
                 "rounds": rounds, "strips": strips, "pieces": pieces, "piece": piece, "padded": padded, "slot": slot}  # fmt: skip
-        tail = [loops.extents[d] for d in (*roles.kept, *roles.around)]
-        tail += [own[d] for own in loops.strides for d in (*roles.kept, *roles.around, roles.inner, roles.lane)]
-        tail += [number for *_, numbers in self.met.tables for number in numbers]
-        tail += [start for _, starts in begins for start in starts]
-        tail += [0, *cuts, count]
+        tail = [*self._numbers(), *(start for _, starts in begins for start in starts), 0, *cuts, count]
 
         def call(kernel: Kernel, **changed: int) -> Call:
             job = head | changed
@@ -229,13 +225,8 @@ class Arrangement:
         found = list[Call]()
         last = max([p for p in range(graph.passes) if graph.folds[p]], default=0)
         for p in range(graph.passes if split else 0):
-            found.append(
-                call(
-                    writer().part(p),
-                    units=units * pieces,
-                    grain=max(1, costs.FUSED_CHUNK // (work // pieces)),
-                )
-            )
+            grain = max(1, costs.FUSED_CHUNK // (work // pieces))
+            found.append(call(writer().part(p), units=units * pieces, grain=grain))
             if graph.folds[p]:
                 found.append(call(writer().finish(p, p == last), grain=max(1, units // 16)))
         if not split:
@@ -243,6 +234,14 @@ class Arrangement:
         scratch = threads * slot * sum(map(len, graph.saved))
         vectors = 8 * width * units * 4 * sum(map(len, graph.folds)) if split else 0
         return Calls(found, scratch + vectors * (pieces + 1), (0, scratch, scratch + vectors * pieces))
+
+    def _numbers(self) -> Iterator[int]:
+        """Of a job: extents and strides of the loops, and of the tables."""
+        loops, roles = self.loops, self.roles
+        around = (*roles.kept, *roles.around)
+        yield from (loops.extents[d] for d in around)
+        yield from (own[d] for own in loops.strides for d in (*around, roles.inner, roles.lane))
+        yield from (number for *_, numbers in self.met.tables for number in numbers)
 
     def _cut_row(self, count: int) -> tuple[bool, str, int]:
         """Long rows of elementwise groups are cut into pieces of whole cache lines."""

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime import costs
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
 from shardwise.runtime.loops import MemoryLoops, Met, Specialization, SpecializedKernel
 from shardwise.runtime.machine import helpers, thread_count

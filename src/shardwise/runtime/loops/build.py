@@ -48,8 +48,8 @@ class Stored:
         dtype: the dtype's name.
         steps: bytes per round of each loop.
         hint: how it is written, as `Writer.write` takes it.
-        parts: of an operand whose elements lie in several places, as `Access` has them.
-        apart: the loop along which they do, one of those around the innermost one.
+        parts: the places of an operand whose elements lie in several, as `Access` has them.
+        apart: the loop along which the places change, around the innermost loop.
     """
 
     place: str

@@ -16,10 +16,9 @@ import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops.function import Function, Kernel
 from shardwise.runtime.loops.layout import Result
 from shardwise.runtime.machine import standby_threads, thread_count
@@ -181,7 +180,7 @@ class SpecializedKernel:
 
     def _run(self, blocks: Sequence[Ndarray], free: Sequence[int]) -> tuple[Ndarray, ...]:
         if self._scalars:
-            if isinstance(blocks, list):  # which stays the only one that refers to what it holds
+            if isinstance(blocks, list):  # the list stays the only reference to its blocks
                 blocks[:] = map(np.asarray, blocks)
             else:
                 blocks = [np.asarray(b) for b in blocks]

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.runtime import costs
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops.tables import TableForm
 from shardwise.runtime.memory import pool
 

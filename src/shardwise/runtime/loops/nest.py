@@ -165,7 +165,7 @@ def _rounds(
     accesses = nest.accesses
     places = {key: [access.place, *(place for _, place in access.parts)] for key, access in accesses.items()}
 
-    def moved(here: dict[Key, list[str]], index: str, d: int) -> dict[Key, list[str]]:
+    def advance(here: dict[Key, list[str]], index: str, d: int) -> dict[Key, list[str]]:
         found: dict[Key, list[str]] = {}
         for key, parts in here.items():
             access = accesses[key]
@@ -185,7 +185,7 @@ def _rounds(
         def counted(number: str, held: list[Lane]) -> list[Lane]:
             here = places
             for d, index in enumerate(w.split(number, nest.around)):
-                here = moved(here, index, d)
+                here = advance(here, index, d)
             return elements_of(here, number, held)
 
         return w.accumulate(*rounds, counted, _flat(starts))
@@ -194,7 +194,7 @@ def _rounds(
         if d == len(nest.around):
             return elements_of(here, "0", held)
         return w.at(nest.width).accumulate(
-            0, nest.around[d], lambda i, held: nested(d + 1, moved(here, i, d), held), held
+            0, nest.around[d], lambda i, held: nested(d + 1, advance(here, i, d), held), held
         )
 
     return nested(0, places, _flat(starts))

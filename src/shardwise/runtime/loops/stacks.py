@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime import costs
 from shardwise.runtime.loops.call import WorkLoop
 from shardwise.runtime.loops.function import Function, lanes_of
 from shardwise.runtime.machine import Lane, itemsize, thread_count
 
 Elements = list[Lane]  # those of one matrix, row by row
-NDArray = np.ndarray[Any, Any]
 
 
 class Spaced(NamedTuple):
@@ -80,7 +78,7 @@ class StackLoop:
 
         self._loop = WorkLoop(("count", "chunk"), (*names[0], *names[1]), self.lanes, body)
 
-    def __call__(self, count: int, operands: Sequence[NDArray], results: Sequence[NDArray]) -> None:
+    def __call__(self, count: int, operands: Sequence[Ndarray], results: Sequence[Ndarray]) -> None:
         """Compute for `count` matrices, of which there are as many as lanes at least."""
         threads = thread_count() if count * self._work >= costs.STACKS_SHARED else 1
         chunk = -(-count // (4 * threads if threads > 1 else 1))
@@ -89,8 +87,8 @@ class StackLoop:
 
 
 def _pieces(size: int, width: int, near: int) -> list[tuple[int, int]]:
-    """Where registers of a matrix's elements begin, and how many they have: `width`, or `near` for few that are left. The last one ends
-    with the matrix, if that fills one.
+    """Per register the first element of a matrix and the number of elements: `width`, or `near` for a short rest. The last register ends
+    with the matrix and overlaps the one before, if the matrix has elements enough.
     """
     found = [(k, width) for k in range(0, size - near, width)]
     left = size - len(found) * width

@@ -154,7 +154,7 @@ class Writer(Lanes):
         With a `mask`, which dense elements may have, `other` (or 0) is in the lanes that it leaves out.
         """
         stored, n = STORED[dtype], math.prod(shape)
-        if _packed(shape, steps, itemsize(dtype)):
+        if _is_packed(shape, steps, itemsize(dtype)):
             text = f"load {self.vector(stored)}, ptr {place}, align 1"
             return self.loaded(
                 self.value(text if mask is None else self._masked(place, dtype, mask, other), "raw"), dtype
@@ -186,7 +186,7 @@ class Writer(Lanes):
     def write(self, x: Lane, place: str, shape: Shape, steps: Steps, mask: str | None = None, hint: str = "") -> None:
         """Store a register of the present width; with a `mask`, only its lanes; `hint` may be STREAMED."""
         stored, raw = STORED[x.dtype], self.storable(x)
-        if _packed(shape, steps, itemsize(x.dtype)):
+        if _is_packed(shape, steps, itemsize(x.dtype)):
             if mask is not None:
                 v, name = self.vector(stored), f"llvm.masked.store.{self._suffix(stored)}"
                 self.declare(name, f"declare void @{name}({v}, ptr, i32, {self.vector('i1')})")
@@ -285,7 +285,7 @@ class Writer(Lanes):
         return self.let(f"shufflevector {kind} {ref}, {kind} poison, <{len(places)} x i32> <{mask}>", lane.dtype)
 
 
-def _packed(shape: Shape, steps: Steps, size: int) -> bool:
+def _is_packed(shape: Shape, steps: Steps, size: int) -> bool:
     """Whether elements follow each other in memory."""
     for n, step in zip(reversed(shape), reversed(steps), strict=True):
         if n != 1 and step != size:

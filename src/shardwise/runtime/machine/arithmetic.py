@@ -312,7 +312,7 @@ class Arithmetic(Flow):
         name = f"llvm.x86.avx512.mask.{instruction}.{kind}.512"
         takes = f"{v}, {v}, {'i32, ' if more else ''}{v}, {mask}, i32"
         self.declare(name, f"declare {v} @{name}({takes})")
-        parts = []
+        parts: list[str] = []
         for k in range(self.width // lanes):
             a, b = (self._part(y, k, lanes) for y in args)
             given = f"{v} {a}, {v} {b}, {more}{v} zeroinitializer, {mask} -1, i32 4"

@@ -198,7 +198,7 @@ class Flow:
         return names
 
     def _enter(self, hint: str) -> tuple[str, str, tuple[list[Any], list[str]]]:
-        """Begin a loop: its label, that of the block before it, and where code that goes before it is put."""
+        """Begin a loop: its label, the label of the block before it, and the slot for code before it."""
         tag = self.name(hint)
         self.jump(f"{tag}.before")
         slots = self.slot(), [self.label]

@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 # Minor versions of llvmlite 0.x whose functions take the arguments that are passed below. LLVMPY_ContextCreate takes none from 0.45 on.
 _KNOWN = range(44, 51)
@@ -136,18 +136,18 @@ class Direct:
         """The string whose address a function writes."""
         said = ctypes.c_char_p()
         self._function(name, None, ctypes.c_void_p)(ctypes.byref(said))
-        return self._taken(said)
+        return self._take_text(said)
 
     def _asked(self, call: Callable[[Any], Any]) -> Any:
         """The answer of a call that gets the place of a message. RuntimeError with the message if there is one."""
         said = ctypes.c_char_p()
         answer = call(ctypes.byref(said))
-        problem = self._taken(said)
+        problem = self._take_text(said)
         if problem:
             raise RuntimeError(f"LLVM: {problem}")
         return answer
 
-    def _taken(self, said: ctypes.c_char_p) -> str:
+    def _take_text(self, said: ctypes.c_char_p) -> str:
         """A string of the library's, which is freed."""
         found = (said.value or b"").decode()
         if said:
@@ -159,15 +159,15 @@ class Bound:
     """LLVM through `llvmlite.binding`."""
 
     def __init__(self) -> None:
-        import llvmlite.binding as binding
+        import llvmlite.binding as binding  # type: ignore[import-untyped]
 
-        self._binding: Any = binding
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        self.version = tuple(binding.llvm_version_info)
-        self.processor = binding.get_host_cpu_name()
-        self.process_triple = binding.get_process_triple()
-        self.features = dict(binding.get_host_cpu_features())
+        self._binding = library = cast(Any, binding)
+        library.initialize_native_target()
+        library.initialize_native_asmprinter()
+        self.version: tuple[int, ...] = tuple(library.llvm_version_info)
+        self.processor = library.get_host_cpu_name()
+        self.process_triple = library.get_process_triple()
+        self.features: dict[str, bool] = dict(library.get_host_cpu_features())
 
     def another(self) -> None:
         return None  # all share llvmlite's context

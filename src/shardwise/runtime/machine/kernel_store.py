@@ -40,7 +40,7 @@ _FRESH_SECONDS = 86400  # a file that is used is marked as such once a day
 
 
 def load(origin: str) -> bytes | None:
-    """The code that was kept for `origin`, a text that says everything on which the code depends."""
+    """The code kept for `origin`, a text of everything that the code depends on; None if there is none."""
     store = _store()
     return None if store is None else store.load(origin)
 
@@ -235,7 +235,8 @@ class Store:
 
     def _files(self, ending: str) -> list[tuple[float, int, str]]:
         """Times, sizes and names of the files with that ending. Removes those that were never finished."""
-        files, now = [], time.time()
+        files: list[tuple[float, int, str]] = []
+        now = time.time()
         for name in os.listdir(self._handle):
             with contextlib.suppress(OSError):  # another process may have removed it
                 if not (name.endswith(ending) or f"{ending}." in name):

@@ -178,7 +178,7 @@ def _find_host() -> _Host | None:
 
 
 def _origin() -> str | None:
-    """A text that says which library compiles, and for which processor, as far as that is known without loading it."""
+    """A text that names the library that compiles and the processor, as far as known without loading the library."""
     kind = processor_kind()
     folder = _llvmlite() if kind else None
     library = None if folder is None else generator.library_path(folder)
@@ -196,7 +196,7 @@ def _find_compiler() -> _Compiler | None:
         folder = _llvmlite() if config.shardwise_llvm else None
         if folder is None:
             return None
-        from llvmlite import __version__ as version
+        from llvmlite import __version__ as version  # type: ignore[import-untyped]
 
         return _Compiler(generator.open_generator(folder, version), version)
     except (ImportError, OSError, RuntimeError):

@@ -148,7 +148,8 @@ def _loaded(code: bytes, outside: Callable[[str], int], counted: int | None) -> 
         for place, info, addend in _RELOCATION.iter_unpack(_part(code, section[4], section[5])):
             if info & 0xFFFFFFFF != _ABSOLUTE:
                 raise Unfamiliar(f"a relocation of kind {info & 0xFFFFFFFF}")
-            value = tables[section[6]][info >> 32] + addend
+            symbol: int = info >> 32
+            value: int = tables[section[6]][symbol] + addend
             struct.pack_into("<Q", image, starts[section[7]] + place, value)
     ctypes.memmove(base, bytes(image), length)
     if counted is not None:
@@ -212,7 +213,7 @@ def _symbols(
     """The values of a table's symbols; functions that are defined here enter `addresses`."""
     texts = sections[table[6]]
     strings = _part(code, texts[4], texts[5])
-    values = []
+    values: list[int] = []
     for name, kind, _, where, value, _ in _SYMBOL.iter_unpack(_part(code, table[4], table[5])):
         text = strings[name : strings.index(b"\0", name)].decode() if name else ""
         if where == _NOWHERE and text:

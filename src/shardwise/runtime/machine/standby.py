@@ -247,7 +247,7 @@ class Standby:
                 void, word = ctypes.c_void_p, ctypes.c_int64
                 serve = code.called_as(ctypes.CFUNCTYPE(None, void, word))
                 post = code.called_as(ctypes.CFUNCTYPE(None, void, word, *[void] * 4), "post")
-                times = []
+                times: list[float] = []
                 for _ in range(3):
                     begin = time.perf_counter()
                     serve(self._at, _TRIAL)

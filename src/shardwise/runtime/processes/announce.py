@@ -11,9 +11,9 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Equation, Program, rounds_of, source_text, subprograms
 from shardwise.ir.digest import ProgramDigest
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.processes.comm import Meeting, the_world
@@ -66,10 +66,10 @@ def crossing_axes(env: Env) -> frozenset[str]:
 
 
 class Announced:
-    """A program of several processes, those of `ranks`, that tells the others what it is.
+    """A program of several processes, `ranks`, that tells the others what it computes.
 
-    `labels` are the names of its arguments, of which the first `constants` never change; those in `hosts` (positions) each process
-    brings itself, and they must be equal. `layouts` says how the results lie.
+    `labels` are the names of its arguments; the first `constants` never change. At the positions `hosts` each process brings a value of
+    its own; they must be equal. `layouts` says how the results lie.
     """
 
     def __init__(

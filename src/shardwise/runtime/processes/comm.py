@@ -21,12 +21,13 @@ import numpy as np
 
 from shardwise.base import config, uncaught
 from shardwise.base.errors import DivergenceError
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import is_users
 from shardwise.runtime.processes import divergence
 from shardwise.runtime.processes.divergence import Evidence
 from shardwise.runtime.processes.gather import Gathered
 from shardwise.runtime.processes.interrupts import Interrupts
-from shardwise.runtime.processes.link import Link, Ndarray
+from shardwise.runtime.processes.link import Link
 from shardwise.runtime.processes.link import as_bytes as as_bytes
 from shardwise.runtime.processes.network import NetworkLink
 from shardwise.runtime.processes.origin import history

@@ -2,9 +2,9 @@
 
 A process that is killed, or that a library ends, says nothing, and the launcher ends the others some milliseconds later. They
 have a connection each to this one, on the listening socket that is its stdin; they send their place in the list, and later one more
-byte as they leave in good order. One that fails sends what it has to say, and those that say the same are shown as one. POLL is an
-epoll object that has noted whose PIDFD ended since before the processes went on: on a loaded machine all of them may be gone by the time
-that this one has started. Run by path, with the standard library alone, so that it is there soon.
+byte as they leave in good order. A process that fails sends its message; equal messages are shown once. POLL is an epoll object that has
+watched every PIDFD since before the processes went on: on a loaded machine all of them may be gone by the time that this process has
+started. Run by path, with the standard library alone, so that it is there soon.
 """
 
 import contextlib
@@ -81,6 +81,19 @@ def by_end(events: list[tuple[int, int]], pidfds: dict[int, int]) -> list[tuple[
     return sorted(events, key=lambda event: order.get(pidfds.get(event[0], event[0]), len(events)))
 
 
+def tell_end(told: list[tuple[int, ...]], place: int, size: str) -> None:
+    """Say how a process ended while the others go on; end these, if it ended as if the job had succeeded."""
+    rank, pid, _ = told[place]
+    what, code = cause(pid)
+    os.write(
+        2,
+        f"shardwise: process {rank} of {size} (pid {pid}) {what} while the others go on; the whole job ends.\n".encode(),
+    )
+    for other, (_, its, _) in enumerate(told):
+        if code == 0 and other != place:  # the launcher would take it for a success
+            os.kill(its, signal.SIGTERM)
+
+
 def main():
     """Watch until all are gone."""
     size, waits_at, *named = sys.argv[1:]
@@ -124,15 +137,8 @@ def main():
                         continue
                 del peers[descriptor]
                 poll.unregister(descriptor)
-                in_order = bool(word)
-                if not in_order and not left:
-                    rank, pid, _ = told[place]
-                    what, code = cause(pid)
-                    text = f"shardwise: process {rank} of {size} (pid {pid}) {what} while the others go on; the whole job ends.\n"
-                    os.write(2, text.encode())
-                    for other, (_, its, _) in enumerate(told):
-                        if code == 0 and other != place:  # the launcher would take it for a success
-                            os.kill(its, signal.SIGTERM)
+                if not word and not left:  # it left, but not in good order
+                    tell_end(told, place, size)
                 left = True
 
 

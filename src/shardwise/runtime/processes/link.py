@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ndarray
 
-Ndarray = np.ndarray[Any, Any]
 Combine = Callable[..., Any]
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.processes.link import Ndarray, as_bytes, combined, patiently
+from shardwise.runtime.processes.link import as_bytes, combined, patiently
 from shardwise.runtime.processes.traffic import total_traffic
 
 _SMALL = 1 << 15  # bytes up to which reductions that MPI lacks are done by everybody on everything

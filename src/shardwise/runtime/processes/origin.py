@@ -1,8 +1,8 @@
-"""Where arrays over several processes come from, as numbers that are equal where they come from the same.
+"""Origins of arrays over several processes: numbers that are equal if the arrays were computed alike.
 
 Comes in: each call of a program over several processes, with the digest of the program and the origins of its operands. Goes out:
-the origin of its results, a 62-bit number. Arrays that should be one array on all processes have one origin; those that
-different programs made, or one program of different values, have others. No message is needed for it: an exchange compares
+the origin of its results, a 62-bit number. The parts of one array have one origin on all processes; results of
+different programs, or of one program for different values, have different origins. No message is needed for it: an exchange compares
 the origins of its operands in the number that the processes compare anyway.
 
 What a process brings itself has an origin, too: a replicated value by its content, a part of a split array by the array's type

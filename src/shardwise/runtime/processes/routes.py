@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.runtime.processes.link import Link, Ndarray
+from shardwise.base.shapes import Ndarray
+from shardwise.runtime.processes.link import Link
 
 
 @dataclass(frozen=True, slots=True)

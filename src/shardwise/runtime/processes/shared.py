@@ -17,9 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.processes.link import Combine, Ndarray, combined, offer, patiently, pieces
+from shardwise.runtime.processes.link import Combine, combined, offer, patiently, pieces
 from shardwise.runtime.processes.traffic import total_traffic
 
 DEPTH = 6

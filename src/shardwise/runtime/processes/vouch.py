@@ -10,7 +10,7 @@ import hashlib
 
 import numpy as np
 
-from shardwise.runtime.blocks import Ndarray
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.processes.comm import World, as_bytes
 from shardwise.runtime.processes.origin import number_of
 

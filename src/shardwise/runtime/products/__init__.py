@@ -9,7 +9,6 @@ from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
     from shardwise.runtime.products.contraction import DotDims as DotDims
-    from shardwise.runtime.products.contraction import NDArray as NDArray
     from shardwise.runtime.products.contraction import contract as contract
     from shardwise.runtime.products.contraction import gemm_plan as gemm_plan
     from shardwise.runtime.products.contraction import gemm_runner as gemm_runner
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
-    contraction="DotDims NDArray contract gemm_plan gemm_runner small_product",
+    contraction="DotDims contract gemm_plan gemm_runner small_product",
     epilogue="epilogue_p",
     product="expect matmul product_threads threads_for",
 )

@@ -14,18 +14,16 @@ import functools
 import platform
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call, Function, Kernel
 from shardwise.runtime.machine import Lane, llvm
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products.blas import processor_flags
-
-NDArray = np.ndarray[Any, Any]
 
 _SIDE = 32  # rows and columns computed at a time
 _DEEP = 64  # bytes of a tile's row
@@ -61,7 +59,7 @@ def granted() -> bool:
         return False
 
 
-def product(a: NDArray, b: NDArray, out: NDArray, threads: int) -> Callable[[NDArray, NDArray, NDArray], object] | None:
+def product(a: Ndarray, b: Ndarray, out: Ndarray, threads: int) -> Callable[[Ndarray, Ndarray, Ndarray], object] | None:
     """How to compute ``out[...] = a @ b`` for matrices of these shapes, strides and types; None where tiles do not serve."""
     found = _MULTIPLY.get((a.dtype.name, b.dtype.name))
     if found is None or a.ndim != 2 or b.ndim != 2 or out.dtype != (np.float32 if found[1] == 2 else np.int32):
@@ -83,7 +81,7 @@ def product(a: NDArray, b: NDArray, out: NDArray, threads: int) -> Callable[[NDA
     pack = Call(_packer(found[1]), (deep, across, b.strides[0]), 2, threads)
     rouse = m * n * k >= costs.TILES_ROUSE
 
-    def run(a: NDArray, b: NDArray, out: NDArray) -> None:
+    def run(a: Ndarray, b: Ndarray, out: Ndarray) -> None:
         if turned:
             a = np.ascontiguousarray(a.view(f"u{size}"))
         tiles = pool.empty((across, deep, 16, 16), np.uint32)

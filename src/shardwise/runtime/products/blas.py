@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime.machine import kernel_store, processor_flags, processor_kind, processor_level, start_thread
-
-NDArray = np.ndarray[Any, Any]
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of the C interface
 
@@ -351,5 +350,5 @@ def _computes(mine: Library) -> bool:
     return True
 
 
-def _near(found: NDArray, expected: NDArray) -> bool:
+def _near(found: Ndarray, expected: Ndarray) -> bool:
     return bool((abs(found - expected) <= 1e-4 * (1 + abs(expected))).all())

@@ -20,13 +20,12 @@ import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.base.dtypes import name_of
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Result
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products.product import Product, by_numpy, matrix_layout, narrow_product, product_for
 
-NDArray = np.ndarray[Any, Any]
 # ((lhs contracting, rhs contracting), (lhs batch, rhs batch)), counted without the loop dims
 DotDims = tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
 
@@ -92,7 +91,7 @@ class GemmPlan:
     ]  # by type: how arranged operands are multiplied, and the result's memory
     narrow: dict[tuple[str, str], Product | None]  # how those of two small types are multiplied, if the processor can
 
-    def is_plain_matmul(self, a: NDArray, b: NDArray) -> bool:
+    def is_plain_matmul(self, a: Ndarray, b: Ndarray) -> bool:
         """Whether `np.matmul(a, b)` alone does it."""
         moved = (self.a_perm, self.a_shape, self.b_perm, self.b_shape, self.out_view, self.out_perm, self.result_perm)
         return (
@@ -102,7 +101,7 @@ class GemmPlan:
             and not (self.a_copy or self.b_copy or self.elementwise)
         )
 
-    def run(self, a: NDArray, b: NDArray) -> NDArray:
+    def run(self, a: Ndarray, b: Ndarray) -> Ndarray:
         """The product of blocks that have the shapes and strides of the plan, in their common dtype."""
         char = a.dtype.char
         found = self.products.get(char)
@@ -116,7 +115,7 @@ class GemmPlan:
         found[0](a, b, view)
         return result.seen(out)
 
-    def sum_narrow(self, a: NDArray, b: NDArray, dtype: np.dtype[Any]) -> NDArray | None:
+    def sum_narrow(self, a: Ndarray, b: Ndarray, dtype: np.dtype[Any]) -> Ndarray | None:
         """The product of blocks of small types with sums of type `dtype`; None where the processor has no way for it."""
         key = name_of(a.dtype), name_of(b.dtype)
         if self.elementwise or self.narrow.get(key, _multiply) is None:
@@ -133,7 +132,7 @@ class GemmPlan:
         product(a, b, view)
         return result.seen(out)
 
-    def _as_matrices(self, out: NDArray) -> NDArray:
+    def _as_matrices(self, out: Ndarray) -> Ndarray:
         """The memory of the result seen as matrices."""
         if self.out_view is not None:
             out = out.reshape(self.out_view)
@@ -143,7 +142,7 @@ class GemmPlan:
         """How the result is allocated and seen as a block."""
         return Result(dtype, self.result_dims, self.result_perm, self.block)
 
-    def operands(self, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
+    def operands(self, a: Ndarray, b: Ndarray) -> tuple[Ndarray, Ndarray]:
         """The operands as matrices."""
         if self.a_perm is not None:
             a = a.transpose(self.a_perm)
@@ -153,7 +152,7 @@ class GemmPlan:
             a = np.ascontiguousarray(a)
         return a, self.right(b)
 
-    def right(self, b: NDArray) -> NDArray:
+    def right(self, b: Ndarray) -> Ndarray:
         """The right operand as matrices."""
         if self.b_perm is not None:
             b = b.transpose(self.b_perm)
@@ -188,7 +187,7 @@ class GemmPlan:
         """Columns of the result."""
         return self.out_alloc[-1]
 
-    def keeps_left(self, a: NDArray) -> bool:
+    def keeps_left(self, a: Ndarray) -> bool:
         """Whether the left operand as matrices is dense memory in its own order."""
         if self.a_copy:
             return False
@@ -200,7 +199,7 @@ class GemmPlan:
         return True
 
 
-def _multiply(a: NDArray, b: NDArray, out: NDArray) -> None:
+def _multiply(a: Ndarray, b: Ndarray, out: Ndarray) -> None:
     np.multiply(a, b, out=out)
 
 
@@ -366,7 +365,7 @@ def _contraction_order(a: _Side, b: _Side, pairs: list[tuple[int, int]]) -> list
     return as_b if copied(as_b) < copied(as_a) else as_a
 
 
-def contract(lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Ints = (), sum_size: int = 1) -> NDArray:
+def contract(lhs: Ndarray, rhs: Ndarray, lead: int, dims: DotDims, sum_dims: Ints = (), sum_size: int = 1) -> Ndarray:
     """Contract blocks of one dtype that `matmul` computes exactly as wanted.
 
     Loop dims in `sum_dims` are summed over, too, and have extent 1 in the result; `sum_size` is the number of devices
@@ -389,11 +388,11 @@ def contract(lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Int
     return out
 
 
-def gemm_runner(lead: int, dims: DotDims) -> Callable[[NDArray, NDArray], NDArray]:
+def gemm_runner(lead: int, dims: DotDims) -> Callable[[Ndarray, Ndarray], Ndarray]:
     """`contract` for float32 blocks, made once: remembers its plans by the strides that it meets."""
-    plans: Bounded[Any, Callable[[NDArray, NDArray], NDArray]] = Bounded(LAYOUTS)
+    plans: Bounded[Any, Callable[[Ndarray, Ndarray], Ndarray]] = Bounded(LAYOUTS)
 
-    def run(lhs: NDArray, rhs: NDArray) -> NDArray:
+    def run(lhs: Ndarray, rhs: Ndarray) -> Ndarray:
         key = (lhs.shape, rhs.shape, lhs.strides, rhs.strides)
         product = plans.get(key)
         if product is None:
@@ -408,7 +407,7 @@ def gemm_runner(lead: int, dims: DotDims) -> Callable[[NDArray, NDArray], NDArra
 
 
 # NumPy's `dot` takes less time for a call than `matmul` does, and transposed matrices are only views to it.
-_SMALL: dict[DotDims, Callable[[NDArray, NDArray], NDArray]] = {
+_SMALL: dict[DotDims, Callable[[Ndarray, Ndarray], Ndarray]] = {
     (((1,), (0,)), ((), ())): np.dot,
     (((1,), (1,)), ((), ())): lambda a, b: np.dot(a, b.T),
     (((0,), (0,)), ((), ())): lambda a, b: np.dot(a.T, b),
@@ -416,7 +415,7 @@ _SMALL: dict[DotDims, Callable[[NDArray, NDArray], NDArray]] = {
 }
 
 
-def small_product(lhs: Ints, rhs: Ints, dims: DotDims) -> Callable[[NDArray, NDArray], NDArray] | None:
+def small_product(lhs: Ints, rhs: Ints, dims: DotDims) -> Callable[[Ndarray, Ndarray], Ndarray] | None:
     """The quickest call for the product of two small float32 matrices of these shapes; None for what is none."""
     if len(lhs) != 2 or len(rhs) != 2 or dims not in _SMALL or not prod(lhs) * prod(rhs):
         return None

@@ -17,12 +17,11 @@ from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import fused
 from shardwise.runtime.loops import Call, Calls, Met, Result, Specialization, SpecializedKernel
@@ -297,7 +296,7 @@ class _Maker:
 
 
 def _function(called: blas.Convention, char: str, left: int, right: int, m: int, n: int, k: int) -> int:
-    """The address of what multiplies such matrices best. `_NoLibrary` where that is a library which is not there."""
+    """The address of the fastest function for such products. Raises `_NoLibrary` if that function's library is missing."""
     if shallow.fits(char, left, m, n, k):
         return shallow.function(char, left, right, ctypes.sizeof(called.integer), math.inf)  # once for each panel
     mine = blas.library()

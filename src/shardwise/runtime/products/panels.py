@@ -43,7 +43,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Loops of one side: those before `at` are taken one at a time, that one in steps, those after it whole."""
+    """How panels cut one side's loops: one round of the loops before `at`, `step` rounds of that loop, all rounds of those after it."""
 
     axes: Shape
     at: int

@@ -20,7 +20,7 @@ import numpy as np
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call
@@ -29,8 +29,7 @@ from shardwise.runtime.products import amx, blas, shallow, skinny
 from shardwise.runtime.products.stacked import stacked_product
 from shardwise.runtime.products.walk import task_walker
 
-NDArray = np.ndarray[Any, Any]
-Product = Callable[[NDArray, NDArray, NDArray], object]  # (a, b, out)
+Product = Callable[[Ndarray, Ndarray, Ndarray], object]  # (a, b, out)
 
 _GRAIN = 16  # cuts fall on multiples of this
 
@@ -60,14 +59,14 @@ def expect(char: str, turned: tuple[bool, bool], m: int, n: int, k: int) -> None
         shallow.prepare(char, left, right, ctypes.sizeof(called.integer))
 
 
-def product_for(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) -> Product:
+def product_for(a: Ndarray, b: Ndarray, out: Ndarray, limit: int | None = None) -> Product:
     """The fastest way to compute ``out[...] = a @ b`` for arrays of these shapes and strides, all of one dtype, with at most
     `limit` threads.
     """
     return _plan(a, b, out, limit) or by_numpy
 
 
-def narrow_product(a: NDArray, b: NDArray, out: NDArray) -> Product | None:
+def narrow_product(a: Ndarray, b: Ndarray, out: Ndarray) -> Product | None:
     """How to compute ``out[...] = a @ b`` for operands of small types and 32-bit sums, where the processor can."""
     return amx.product(a, b, out, product_threads())
 
@@ -76,7 +75,7 @@ _plans: Bounded[Any, Product] = Bounded()
 at_clear(_plans.clear)
 
 
-def matmul(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) -> None:
+def matmul(a: Ndarray, b: Ndarray, out: Ndarray, limit: int | None = None) -> None:
     """``out[...] = a @ b`` with at most `limit` threads; remembers how for shapes and strides like these."""
     key = limit, out.dtype.char, a.shape, a.strides, b.shape, b.strides, out.shape, out.strides
     product = _plans.get(key)
@@ -85,12 +84,12 @@ def matmul(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) -> No
     product(a, b, out)
 
 
-def by_numpy(a: NDArray, b: NDArray, out: NDArray) -> None:
+def by_numpy(a: Ndarray, b: Ndarray, out: Ndarray) -> None:
     """The product as NumPy computes it."""
     np.matmul(a, b, out=out)
 
 
-def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | None:
+def _plan(a: Ndarray, b: Ndarray, out: Ndarray, limit: int | None) -> Product | None:
     char = out.dtype.char
     if char not in "fdFD" or not out.size or not a.size or not out.dtype.isnative:
         return None
@@ -148,7 +147,7 @@ def _tiles(
     return tiles, None
 
 
-def _tasks(a: NDArray, b: NDArray, out: NDArray, batch: Ints, tiles: list[_Task]) -> NDArray:
+def _tasks(a: Ndarray, b: Ndarray, out: Ndarray, batch: Ints, tiles: list[_Task]) -> Ndarray:
     """Tiles of one product, for every product of the batch."""
     starts = np.stack([matrices_begin(x, batch) for x in (a, b, out)], axis=1)
     full = np.zeros((len(starts), len(tiles), 5), np.int64)
@@ -157,7 +156,7 @@ def _tasks(a: NDArray, b: NDArray, out: NDArray, batch: Ints, tiles: list[_Task]
     return full.reshape(-1, 5)
 
 
-def matrices_begin(x: NDArray, batch: Ints) -> NDArray:
+def matrices_begin(x: Ndarray, batch: Ints) -> Ndarray:
     """Where the matrices of `x`, broadcast to `batch`, begin: bytes from its first element."""
     total = np.zeros((), np.int64)
     shape = (1,) * (len(batch) + 2 - x.ndim) + x.shape[:-2]
@@ -194,7 +193,7 @@ class _Form:
     tiles: Callable[[int], list[_Task]]
 
 
-def _matrix_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
+def _matrix_form(a: Ndarray, b: Ndarray, out: Ndarray) -> _Form | None:
     left, right, target = (matrix_layout(x.shape, x.strides, x.itemsize) for x in (a, b, out))
     if left is None or right is None or target is None:
         return None
@@ -218,7 +217,7 @@ def _matrix_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
     return _Form(swapped, (*flags, k, left[1], right[1], target[1]), tiles)
 
 
-def _line_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
+def _line_form(a: Ndarray, b: Ndarray, out: Ndarray) -> _Form | None:
     """A matrix times a vector; `a` and `b` are exchanged where the vector stands on the left."""
     swapped = out.shape[-1] != 1
     matrix = b.swapaxes(-1, -2) if swapped else a
@@ -281,7 +280,7 @@ class _Listed:
         line: bool,
         function: Any,
         form: _Form,
-        tasks: NDArray,
+        tasks: Ndarray,
         threads: int,
         rouse: bool,
     ) -> None:
@@ -304,7 +303,7 @@ class _Listed:
             head = np.array([address_of(function), count, chunk, *numbers, *form.fixed], np.int64)
             self._walk = Call(kernel, np.concatenate([head, tasks.reshape(-1)]), 3, self._threads)
 
-    def __call__(self, a: NDArray, b: NDArray, out: NDArray) -> None:
+    def __call__(self, a: Ndarray, b: Ndarray, out: Ndarray) -> None:
         if self._swapped:
             a, b = b, a
         if self._walk is not None:
@@ -350,7 +349,7 @@ def _shared_by_numpy(batch: Ints, threads: int) -> Product | None:
     size, at = batch[dim], dim - len(batch)
     step = _step(size, 4 * threads) if size >= 4 * threads * _GRAIN else 1
 
-    def run(a: NDArray, b: NDArray, out: NDArray) -> None:
+    def run(a: Ndarray, b: Ndarray, out: Ndarray) -> None:
         run_in_parts(
             lambda run: np.matmul(_cut(a, at, run), _cut(b, at, run), out=_cut(out, at, run)), size, step, threads
         )
@@ -358,7 +357,7 @@ def _shared_by_numpy(batch: Ints, threads: int) -> Product | None:
     return run
 
 
-def _cut(x: NDArray, dim: int, run: slice) -> NDArray:
+def _cut(x: Ndarray, dim: int, run: slice) -> Ndarray:
     """The part of `x` along a batch dim, counted from the end of those; whole where `x` broadcasts."""
     at = x.ndim - 2 + dim
     return x if at < 0 or x.shape[at] == 1 else x[(*[slice(None)] * at, run)]

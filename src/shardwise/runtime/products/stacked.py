@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Spaced, StackLoop, WorkLoop
 from shardwise.runtime.machine import Lane, Lanes, available, thread_count
 from shardwise.runtime.products.stacked_rows import Stack, rows_loop
 
-NDArray = np.ndarray[Any, Any]
 _DTYPES = {"f": "float32", "d": "float64"}
 
 
 class StackedProduct:
-    """``out[...] = a @ b`` for stacks that lie in memory as one of those that `stacked_product` was asked about."""
+    """``out[...] = a @ b`` for stacks with the layout in memory that `stacked_product` was asked about."""
 
     __slots__ = ("_count", "_loop")
 
@@ -28,7 +26,7 @@ class StackedProduct:
         self._count = count
         self._loop = loop
 
-    def __call__(self, a: NDArray, b: NDArray, out: NDArray) -> None:
+    def __call__(self, a: Ndarray, b: Ndarray, out: Ndarray) -> None:
         self._loop(self._count, (a, b), (out,))
 
 
@@ -42,11 +40,11 @@ class RowsProduct:
         self._units, self._numbers, self._threads = -(-count // chunk), (count, chunk), threads
         self._loop, self._swapped = loop, swapped
 
-    def __call__(self, a: NDArray, b: NDArray, out: NDArray) -> None:
+    def __call__(self, a: Ndarray, b: Ndarray, out: Ndarray) -> None:
         self._loop(self._units, self._numbers, (b, a, out) if self._swapped else (a, b, out), self._threads)
 
 
-def stacked_product(a: NDArray, b: NDArray, out: NDArray) -> StackedProduct | RowsProduct | None:
+def stacked_product(a: Ndarray, b: Ndarray, out: Ndarray) -> StackedProduct | RowsProduct | None:
     """How to compute products of small matrices, if there are many, evenly spaced, and results dense, turned or not; else None."""
     (m, k), n, batch = a.shape[-2:], b.shape[-1], out.shape[:-2]
     char, count, size = out.dtype.char, prod(batch), out.itemsize
@@ -70,7 +68,7 @@ def stacked_product(a: NDArray, b: NDArray, out: NDArray) -> StackedProduct | Ro
     return StackedProduct(count, _loop(_DTYPES[char], (m, k, n), left, right, swapped))
 
 
-def _stack(x: NDArray, batch: Ints) -> Stack | None:
+def _stack(x: Ndarray, batch: Ints) -> Stack | None:
     """How matrices lie in memory; None unless they are evenly spaced, in the order of the batch, or one for all."""
     loops, (down, across) = x.shape[:-2], x.strides[-2:]
     if (1,) * (len(batch) - len(loops)) + loops != batch:

@@ -77,7 +77,7 @@ class BodyWriter:
     def inner(
         self, program: Program, inputs: Sequence[Value], stable: int = 0, places: Mapping[Var, Value] | None = None
     ) -> BodyWriter:
-        """One that writes a program inside of this one."""
+        """The writer of a program inside of this one."""
         return BodyWriter(self.code, program, inputs, stable, places)
 
     def value(self, atom: Atom) -> Value:
@@ -182,7 +182,7 @@ class BodyWriter:
         return True
 
     def _joins(self, shape: Shape) -> bool:
-        """Whether an equation over that shape can be one of those that wait."""
+        """Whether an equation over that shape can wait with the others."""
         count = len(self.waiting) + len(self.gathering)
         return 0 < count < costs.SMALL_LOOP_EQUATIONS and shape == self.shape
 

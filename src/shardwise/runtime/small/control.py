@@ -1,8 +1,8 @@
 """Loops and branches of small programs: `scan`, `while_loop` and `cond` inside of one function.
 
 A small carry is a register that goes round; a larger one has two pieces of memory that take turns: a round reads the one and
-writes the other. One that is updated where it lies has a single one. Rows of scanned arrays are addresses, and stacked outputs are
-written where they are stacked.
+writes the other. A carry that is updated in place has a single piece. Rows of scanned arrays are addresses, and outputs are written
+into the stacked result.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ def _branches(
 def _places_in_branches(
     held: Branches, operands: Sequence[Value], made: Sequence[Value | None], spread: Spread
 ) -> list[dict[Var, Value]]:
-    """For each branch, where values lie that update an operand which lies where the result is wanted."""
+    """For each branch, the places of values that update an operand in place, because the operand lies where the result is wanted."""
     places = [dict[Var, Value]() for _ in held.programs]
     at = {(v.place, v.steps) for v in operands if v.place}
     for k, into in enumerate(made):

@@ -1,7 +1,7 @@
 """The equations that small programs can hold, and how they write them.
 
 Comes in: an equation of a per-device program. Goes out: whether a small program can hold it (`writable`), and the `SmallForm` of its op:
-the one that the op declares, or the one that follows from what else it says of itself.
+declared by the op, or derived from its other fields.
 """
 
 from __future__ import annotations

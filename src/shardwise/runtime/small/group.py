@@ -89,7 +89,7 @@ def write_group(code: Code, group: Group) -> None:
     unit = _unit(loops, lanes, [value.itemsize for value in streamed], bool(group.gathered))
     roles, row = unit.roles, loops.extents[unit.roles.lane]
     line = _LINE // min(value.itemsize for value in streamed) if streamed else 0
-    in_lines = not group.gathered and len(unit.tile) == 1 and row >= 2 * line and _crossed(loops, roles, streamed)
+    in_lines = not group.gathered and len(unit.tile) == 1 and row >= 2 * line and _is_crossed(loops, roles, streamed)
     if unit.tile == (lanes,) and not (group.gathered or in_lines):
         unit = replace(unit, tile=(lanes << min(row // lanes, group.registers).bit_length() - 1,))
     width = math.prod(unit.tile)
@@ -112,14 +112,14 @@ def write_group(code: Code, group: Group) -> None:
             result = finish_reduction(code.at(width), g.reduction.fold, held, into.dtype, across=roles.along)
             code.write(result, into.place, (1 if roles.along else width,), (into.steps[roles.lane],))
 
-    def moved(places: list[str], at: str) -> list[str]:
+    def advance(places: list[str], at: str) -> list[str]:
         return [code.moved(place, at, one.steps[roles.lane]) for place, one in zip(places, stored, strict=True)]
 
     def write_strips(places: list[str], count: int) -> None:
         if roles.along:
             write_unit(places, count)
         else:
-            code.row(count, lambda at: write_unit(moved(places, at), loops.extents[roles.inner]), width)
+            code.row(count, lambda at: write_unit(advance(places, at), loops.extents[roles.inner]), width)
 
     begin = [one.place for one in stored]
     outer = [[own[d] for d in roles.kept] for own in (loops.extents, *loops.strides)]
@@ -128,12 +128,12 @@ def write_group(code: Code, group: Group) -> None:
     else:  # as many columns as a line of the cache holds, all the way down
         code.row(
             row,
-            lambda at: code.nest(outer[0], moved(begin, at), outer[1:], lambda places: write_strips(places, line)),
+            lambda at: code.nest(outer[0], advance(begin, at), outer[1:], lambda places: write_strips(places, line)),
             line,
         )
 
 
-def _crossed(loops: MemoryLoops, roles: Roles, values: Sequence[Value]) -> bool:
+def _is_crossed(loops: MemoryLoops, roles: Roles, values: Sequence[Value]) -> bool:
     """Whether a value that the first-level cache does not hold lies across the others: side by side along a loop outside of that of the
     vectors, which would read a line of the cache per element, and find it gone when the loop outside comes to the next one.
     """

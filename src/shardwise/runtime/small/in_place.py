@@ -1,7 +1,7 @@
-"""The carries of a loop that are updated where they lie: ``x.at[i].set(v)`` in a loop's body touches a window, not all of `x`.
+"""Carries of loops that are updated in place: ``x.at[i].set(v)`` in a loop's body touches a window, not all of `x`.
 
-That is right where nobody reads what was there before: each value between a carry and its next one is overwritten by one update,
-after all that reads it, and the windows that are read are copied. The update may stand in branches that pass the value on otherwise.
+That is right if nobody reads the old elements afterwards: each value between a carry and its next value is overwritten by one update,
+after all its readers, and windows that are read are copied. The update may stand in a branch, if the other branches return the value.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from shardwise.runtime import costs
 def updates(
     body: Program, before: Sequence[Var], after: Sequence[object], spread: Spread = ALONE
 ) -> list[tuple[Var, ...]]:
-    """For each carry its values in the body, from the one that comes in to the one that goes out; () where memory takes turns.
+    """For each carry that is updated in place its values in the body, first to last; () for carries whose two buffers take turns.
 
-    On such devices, what a slice reads must be small.
+    Slices of it must be small, with the parts of the devices in `spread`.
     """
     values = _Values(body, spread)
     chains = [() if a is b else values.chain(a) for b, a in zip(before, after, strict=True)]

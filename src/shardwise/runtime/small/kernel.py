@@ -21,11 +21,10 @@ import numpy as np
 from shardwise.base.dtypes import physical
 from shardwise.base.generated import define
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import ALONE, Loop, Program, ShapedArray, Spread, Var, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import copies, costs
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.loops import dense_steps, dtype_name
 from shardwise.runtime.loops import module as module_of
@@ -153,7 +152,7 @@ class SmallKernel:
 
 
 class UpdatingKernel(SmallKernel):
-    """A small program with results that update windows of operands, so that they may be written over those."""
+    """A small program with results that update windows of operands and may be written over these operands."""
 
     __slots__ = ()
 

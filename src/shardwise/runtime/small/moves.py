@@ -214,7 +214,7 @@ def cut_out(code: Code, value: Value, start: Shape, shape: Shape) -> Value:
 
 
 def cells(values: Sequence[Value], shape: Shape) -> list[tuple[Shape, Shape]]:
-    """Where each of some values of one shape that are put together is of one box: starts and shapes, which make up the whole."""
+    """The finest common boxes of several values of one shape, each put together from boxes: starts and shapes that cover the shape."""
     edges = [
         sorted({0, n} | {at for v in values for b in v.boxes for at in (b.start[d], b.start[d] + b.shape[d])})
         for d, n in enumerate(shape)

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Equation, Loop, Program, region_of, subprograms
 from shardwise.runtime import costs
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.small.cost import small_cost

@@ -18,10 +18,9 @@ from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.dtypes import physical
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import free_lock
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Program, ShapedArray, define_op
 from shardwise.ir.op import Types
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool

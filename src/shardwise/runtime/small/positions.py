@@ -26,7 +26,7 @@ Split = Mapping[int, Axes]  # the mesh axes of dims that they split
 
 
 def dynamic_slice(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
-    """A window that begins where scalars say, moved so that it fits."""
+    """A window that begins at scalars, shifted until it fits into the operand."""
     code, (x, *starts) = body.code, values
     sizes, wrap = tuple(eqn.params["slice_sizes"]), eqn.params["wrap"]
     own, lead = _own_starts(code, starts), x.shape[: code.lead]
@@ -69,7 +69,7 @@ def dynamic_update(body: BodyWriter, eqn: Equation, values: Sequence[Value], wan
 
 
 def updated_window(body: BodyWriter, eqn: Equation) -> Value | None:
-    """The window that a `dynamic_update` replaces, where that is written over the operand."""
+    """The window that a `dynamic_update` replaces, if the result is written over the operand; else None."""
     code, (x, update, *_) = body.code, eqn.inputs
     old, into = body.value(x), body.wanted.get(eqn.outputs[0])
     if into is None or (old.place, old.steps, old.shape) != (into.place, into.steps, into.shape):

@@ -144,8 +144,8 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
 
 
 def windows_fit(eqn: Equation, spread: Spread) -> bool:
-    """Whether each element along a split dim is a window, at the same places for all devices there; and whether parts of several devices
-    are added up at once: those that they read of such a dim, or updates that are split.
+    """Whether a small program can hold windows of split dims: a window has one element along each of them, positions are the same on all
+    devices there, and the equation itself adds up the devices' parts, whether of what is read or of the updates.
     """
     params, operands = eqn.params, eqn.inputs
     assert eqn.op.indexed is not None

@@ -80,6 +80,17 @@ def _parabola(low: Point, high: Point) -> Any:
     return low.a - low.dphi * b**2 / (2 * (high.phi - low.phi - low.dphi * b))
 
 
+def _between(s: _Zoom) -> Any:
+    """The next length to try in a bracket: where a cubic or a parabola is least, else the middle."""
+    width = jnp.abs(s.high.a - s.low.a)
+    left, right = jnp.minimum(s.low.a, s.high.a), jnp.maximum(s.low.a, s.high.a)
+    # NaNs fail both comparisons, and the bracket is halved.
+    cubic, parabola = _cubic(s.low, s.high, s.old_a, s.old_phi), _parabola(s.low, s.high)
+    by_cubic = (s.count > 0) & (cubic > left + 0.2 * width) & (cubic < right - 0.2 * width)
+    by_parabola = ~by_cubic & (parabola > left + 0.1 * width) & (parabola < right - 0.1 * width)
+    return jnp.where(by_cubic, cubic, jnp.where(by_parabola, parabola, (s.low.a + s.high.a) / 2))
+
+
 def line_search(
     f: Callable[[Any], Any], x: Any, direction: Any, value: Any, before: Any, gradient: Any, limit: int
 ) -> Step:
@@ -101,13 +112,7 @@ def line_search(
     origin = Point(jnp.zeros((), slope.dtype), jnp.asarray(value), slope, jnp.asarray(gradient))
 
     def zoom_step(s: _Zoom) -> _Zoom:
-        width = jnp.abs(s.high.a - s.low.a)
-        left, right = jnp.minimum(s.low.a, s.high.a), jnp.maximum(s.low.a, s.high.a)
-        # NaNs fail both comparisons, and the bracket is halved.
-        cubic, parabola = _cubic(s.low, s.high, s.old_a, s.old_phi), _parabola(s.low, s.high)
-        by_cubic = (s.count > 0) & (cubic > left + 0.2 * width) & (cubic < right - 0.2 * width)
-        by_parabola = ~by_cubic & (parabola > left + 0.1 * width) & (parabola < right - 0.1 * width)
-        p = at(jnp.where(by_cubic, cubic, jnp.where(by_parabola, parabola, (s.low.a + s.high.a) / 2)))
+        p = at(_between(s))
         worse = too_high(p) | (p.phi >= s.low.phi)
         good = ~worse & flat(p)
         turned = ~worse & ~good & (p.dphi * (s.high.a - s.low.a) >= 0)
@@ -117,7 +122,7 @@ def line_search(
         old_a = jnp.where(moved, s.high.a, jnp.where(better, s.low.a, s.old_a))
         old_phi = jnp.where(moved, s.high.phi, jnp.where(better, s.low.phi, s.old_phi))
         count = s.count + 1
-        failed = s.failed | (width <= (1e-5 if single else 1e-10)) | (count >= _ZOOMS)
+        failed = s.failed | (jnp.abs(s.high.a - s.low.a) <= (1e-5 if single else 1e-10)) | (count >= _ZOOMS)
         return _Zoom(
             _pick(better, p, s.low), high, old_a, old_phi, _pick(good, p, s.best), s.done | good, failed, count
         )

@@ -105,7 +105,7 @@ def _hoisted(body: Program, num_consts: int) -> _Hoisted:
 
 @remembered
 def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -> Made:
-    """The body with tangents. `results`: the carries that have one, then the outputs that do."""
+    """The body with tangents. `results`: the carries with a tangent, then the outputs with one."""
     a, c, x = _parts(live, num_consts, num_carry)
     outputs = len(body.outputs)
     while True:
@@ -153,7 +153,7 @@ def scan_jvp(
 
 
 def _with_zeros(outs: Sequence[Any], num_carry: int, carried: Mask, moving: Mask) -> tuple[list[Any], list[Any]]:
-    """Results and tangents from: carries, tangents of those that have one, outputs, tangents of those that have one."""
+    """Results and tangents, None for no tangent. `outs`: carries, their tangents, outputs, their tangents."""
     source = iter(outs)
     take = lambda mask: [next(source) if m else None for m in mask]  # noqa: E731
     carry, carry_ts = take([True] * num_carry), take(carried)

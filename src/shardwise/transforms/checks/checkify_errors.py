@@ -199,7 +199,7 @@ def _chosen(clean: Any, new: Any, old: Any) -> Any:
 
 
 def whole(error: Error) -> Error:
-    """One error for several elements: that of the last element which has one."""
+    """One error for several elements: the error of the last element that failed."""
     while error.sites and error.code.ndim:
         size = error.code.shape[0]
         bad = error.code if error.code.ndim == 1 else _any_bad(error.code)

@@ -242,9 +242,9 @@ at_clear(_traces.clear)
 def _known_trace(fun: Callable[..., Any], key: tuple[Any, ...], trace: Callable[[], _Traced]) -> _Traced:
     """`trace()`, once per function and key: all layers of an unrolled model share a program, and what is derived from it.
 
-    One that captured tracers is traced anew, as is a static argument that does not hash, and a callable object with an equality of its
-    own: equal ones may compute different values, as those that hold 1 and 1.0 do. So is one with loops and branches: a body has one
-    layout, and each call may want another.
+    Traced anew each time: a function that captured tracers; one with a static argument that does not hash; a callable object with its own
+    `__eq__`, since equal objects may compute different values (they may hold 1 and 1.0); a function with loops and branches, since a body
+    has one layout and each call may want another.
     """
     if not isinstance(fun, MethodType) and type(fun).__eq__ is not object.__eq__:
         return trace()

@@ -1,7 +1,7 @@
 """Values that policies of `checkpoint` keep inside of loops and branches: a loop stacks those of its rounds, a branch gives its own.
 
-In: an equation that runs programs, and what a policy says of those inside. Out: `Inside`, the equation that gives the kept values as well,
-and the one that takes them: there `recalled` equations stand for those whose results were kept.
+In: an equation that runs programs, and a policy's choice for the equations inside. Out: `Inside`, the equation that also gives the kept
+values, and the equation that takes them: there `recalled` equations stand for the equations whose results were kept.
 """
 
 from __future__ import annotations

@@ -122,9 +122,9 @@ def _transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
 
 @remembered
 def _pulled(run: _Run, alive: tuple[bool, ...], types: tuple[ShapedArray, ...], source: Source | None) -> Made:
-    """`_Run.pull` as a program of values of these types: those that are no tangents, and the cotangents that are `alive`.
+    """`_Run.pull` as a program of values of these types: the inputs without the tangents, and the cotangents that are `alive`.
 
-    `source` is that of the equations which have no other.
+    `source`: the user's line, for equations without one of their own.
     """
     there: tuple[bool, ...] = ()
 

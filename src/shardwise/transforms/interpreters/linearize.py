@@ -108,7 +108,7 @@ def pull_back(program: Program, residuals: Sequence[Any], cotangents: Sequence[A
 
 
 def transpose_linear(program: Program, args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """One cotangent per input of a program that is linear in those given as `UndefinedPrimal`; None is zero.
+    """The cotangents of a program's inputs, None for zero. The program is linear in the inputs given as `UndefinedPrimal`.
 
     Equations that touch no linear value are evaluated; the others are transposed, last one first.
     """

@@ -62,21 +62,10 @@ def vmap(
         )
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not isinstance(in_axes, (int, tuple, type(None), *spec_types())) or isinstance(in_axes, bool):
-        raise TypeError(
-            f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, got {in_axes!r}."
-        )
-
-    for axis in tree_leaves(out_axes):
-        if not isinstance(axis, (int, *spec_types())) or isinstance(axis, bool):
-            raise TypeError(f"vmap out_axes must be an int, None, or a tree of them, got {axis!r}.")
-    spmd = (
-        ()
-        if spmd_axis_name is None
-        else (spmd_axis_name,)
-        if isinstance(spmd_axis_name, str)
-        else given_items(spmd_axis_name, "vmap spmd_axis_name takes an axis name, or a tuple of them")
-    )
+    _check_axes(in_axes, out_axes)
+    spmd = () if spmd_axis_name is None else (spmd_axis_name,)
+    if not isinstance(spmd_axis_name, str | None):
+        spmd = given_items(spmd_axis_name, "vmap spmd_axis_name takes an axis name, or a tuple of them")
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return fun(*args, **kwargs)
@@ -113,6 +102,16 @@ def vmap(
         return result
 
     return described(mapped, "Vectorized version of {}.")
+
+
+def _check_axes(in_axes: Any, out_axes: Any) -> None:
+    if not isinstance(in_axes, (int, tuple, type(None), *spec_types())) or isinstance(in_axes, bool):
+        raise TypeError(
+            f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, got {in_axes!r}."
+        )
+    for axis in tree_leaves(out_axes):
+        if not isinstance(axis, (int, *spec_types())) or isinstance(axis, bool):
+            raise TypeError(f"vmap out_axes must be an int, None, or a tree of them, got {axis!r}.")
 
 
 class _Parts:

@@ -46,8 +46,6 @@ def jit(
 ) -> JitWrapped[P, R]: ...
 @overload
 def jit(
-    fun: None = None,
-    /,
     *,
     in_shardings: Any = UNSPECIFIED,
     out_shardings: Any = UNSPECIFIED,

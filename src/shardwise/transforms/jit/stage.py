@@ -108,7 +108,7 @@ class Stage:
         return self._as_arguments(self._avals)
 
     def _as_arguments(self, leaves: Sequence[Any]) -> ArgsKwargs:
-        """The trees of arguments as the user gives them: references have one leaf, those that are closed over none."""
+        """The trees of arguments as the user gives them: a reference has one leaf; references that the function closes over have none."""
         args, kwargs = tree_unflatten(self._tree, leaves)
         if self.over is None:
             return args, kwargs

@@ -113,6 +113,9 @@ class JitWrapped(Generic[P, R]):
         return signature_of(self._fun)
 
     if TYPE_CHECKING:
+        __name__: str  # the function's, as `__wrapped__` is the function
+        __wrapped__: Callable[P, R]
+
         # of a method
         @overload
         def __get__(self, instance: None, owner: Any = None) -> Self: ...

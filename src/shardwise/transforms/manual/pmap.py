@@ -136,7 +136,7 @@ class PmapWrapped:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments (arrays or ShapeDtypeStructs) without running."""
         call = self._bind(args, kwargs)
-        placed_args, placed_kwargs = self._placed(call)
+        placed_args, placed_kwargs = self._place_arguments(call)
         with use_mesh(call.mesh):
             return self._inner(call).trace(*placed_args, **placed_kwargs)
 
@@ -332,7 +332,7 @@ class PmapWrapped:
     def _prepared(self, call: PmapCall) -> Ready:
         """The compiled function for arguments like these."""
         with use_mesh(call.mesh):
-            placed_args, placed_kwargs = self._placed(call)
+            placed_args, placed_kwargs = self._place_arguments(call)
             traced = self._inner(call).trace(*placed_args, **placed_kwargs)
             entry = traced.lower()._entry
         guard_moves(traced.fun_name, tree_leaves((call.args, call.kwargs)), tuple(call.mesh.devices.flat))
@@ -343,7 +343,7 @@ class PmapWrapped:
         outs = [out_signature(s, a, call.mesh) for s, a in zip(entry.executable.out_sigs, axes, strict=True)]
         return Ready(entry, sigs, outs)
 
-    def _placed(self, call: PmapCall) -> Any:
+    def _place_arguments(self, call: PmapCall) -> Any:
         """(args, kwargs) laid out over the devices."""
         leaves, tree = tree_flatten((call.args, call.kwargs))
         return tree_unflatten(tree, [self._place(x, a, call.mesh) for x, a in zip(leaves, call.axes, strict=True)])

@@ -20,7 +20,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.config import Override, thread_local
-from shardwise.base.shapes import DimAxes
+from shardwise.base.shapes import DimAxes, Ndarray
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature, array_type, signature
@@ -44,7 +44,7 @@ from shardwise.ir.op import Op
 from shardwise.ir.sources import user_source
 from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.ops.rules.convert import as_array
-from shardwise.runtime.blocks import Ndarray, block_form
+from shardwise.runtime.blocks import block_form
 from shardwise.runtime.crew import Crew, Runner, SteppedCall, Stopped
 from shardwise.runtime.rendezvous import CollectiveCall, Place
 from shardwise.runtime.stepped import DeviceEnv, axes_used, equation_steps

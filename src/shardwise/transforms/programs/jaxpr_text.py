@@ -36,7 +36,7 @@ def jaxpr_text(program: Program, source_info: bool = False) -> str:
 
 
 def _shared(program: Program) -> list[tuple[str, Program]]:
-    """The programs within that are written once, before the others, with their names: those that several equations hold, and long ones."""
+    """The inner programs that are written once, ahead of the program, with their names: programs of several equations, and long ones."""
     names: dict[int, str] = {}
     counts: dict[int, int] = {}
     known: dict[int, Program] = {}

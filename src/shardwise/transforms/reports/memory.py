@@ -16,7 +16,7 @@ from shardwise.sharding.planned import PlannedClient
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """Bytes that one device needs for one run; those of `host_...` are in its host's memory, where that is another one."""
+    """Bytes that one device needs for one run. The fields `host_...` count its host's memory, if the device has a memory of its own."""
 
     generated_code_size_in_bytes: int
     argument_size_in_bytes: int

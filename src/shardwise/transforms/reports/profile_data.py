@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardwise.base.protobuf import fields
@@ -83,20 +83,15 @@ class ProfilePlane:
 
     def _read_stat(self, message: Any) -> tuple[str, Any]:
         single: dict[int, Any] = dict(fields(message))
-        value: Any = None
-        for tag, content in single.items():
-            if tag == 2:
-                (value,) = struct.unpack("<d", content)
-            elif tag == 3:
-                value = content
-            elif tag == 4:
-                value = _signed(content)
-            elif tag == 5:
-                value = content.decode()
-            elif tag == 6:
-                value = content
-            elif tag == 7:
-                value = self._stat_names.get(content)
+        readers: dict[int, Callable[[Any], Any]] = {
+            2: lambda content: struct.unpack("<d", content)[0],
+            3: lambda content: content,
+            4: _signed,
+            5: bytes.decode,
+            6: lambda content: content,
+            7: self._stat_names.get,
+        }
+        value = next((readers[tag](content) for tag, content in reversed(single.items()) if tag in readers), None)
         return self._stat_names.get(single.get(1, 0), ""), value
 
 
