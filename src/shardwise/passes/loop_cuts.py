@@ -1,8 +1,8 @@
 """The dims along which loops may be cut, so that parts go round by themselves, and the programs of the parts.
 
 Comes in: an equation with a loop. Goes out: where a dim is in each value (`cut`), the program of a part along it (`localized`) or of one
-entry (`one_apart`), and a scan over parts that follow each other (`swept`). A dim is followed through the loop by the sharding rules: each equation must say that it
-computes its parts apart from each other.
+entry (`one_apart`), and a scan over parts that follow each other (`swept`). A dim is followed through the loop by the sharding rules: each
+equation must say that it computes its parts apart from each other.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def one_apart(program: Program, dims: dict[Var, int]) -> Program:
 def _going_on(eqn: Equation, loop: Loop, test: Program) -> Program:
     """The body of a loop, with True for what its test has found to be."""
     body, n = loop.body, loop.num_consts
-    own = dict(zip(eqn.inputs[loop.consts], body.inputs[:n], strict=True))
+    own: dict[Atom, Atom] = dict(zip(eqn.inputs[loop.consts], body.inputs[:n], strict=True))
     asked = [own.get(a) for a in eqn.inputs[loop.test_consts]]
     given = [*asked, *body.inputs[n : n + loop.num_carry]]
     names: dict[Atom, Atom] = {v: v if a is None else a for v, a in zip(test.inputs, given, strict=True)}
@@ -237,7 +237,7 @@ def _going_on(eqn: Equation, loop: Loop, test: Program) -> Program:
     found = [v for v in (*body.inputs, *_results(body)) if equal.get(v, v) is equal.get(answer, answer)]
     if answer.aval.size != 1 or last.outputs != test.outputs or not found:
         return body
-    true = {v: Var(v.aval) for v in found}
+    true: dict[Atom, Var] = {v: Var(v.aval) for v in found}
     shaped = [
         Equation(reshape_p, (_TRUE,), (v,), {"new_sizes": v.aval.shape, "out_sharding": None}) for v in true.values()
     ]
