@@ -27,6 +27,7 @@ from shardwise.runtime.memory import pool
 
 _PARTS = {"complex64": "float32", "complex128": "float64"}
 _LARGEST = 1 << 19  # bytes of a register of transforms, which the second-level cache holds
+_NEAR = 1 << 15  # bytes that the first-level cache holds
 _UNIT = 1 << 14  # elements that a thread takes at a time
 # Nanoseconds that a draft takes longer for an element.
 _DRAFT = 4.0
@@ -173,10 +174,7 @@ class _Unit:
 
     def _transform(self, source: str, target: str) -> None:
         (self._columns if self.form.across else self._rows)(source)
-        left, at = self.form.size, 0
-        for radix in self.form.radices:
-            self._step(radix, left, at)
-            left, at = left // radix, at + 2 * (radix - 1) * (left // radix)
+        self._steps(self.own, self.form.size, self.form.radices, 0)
         (self._to_columns if self.form.across else self._to_rows)(target)
 
     # -- memory ----------------------------------------------------------------------------------------------------------
@@ -244,13 +242,24 @@ class _Unit:
 
     # -- steps -----------------------------------------------------------------------------------------------------------
 
-    def _step(self, radix: int, size: int, factors: int) -> None:
-        """Blocks of `size` elements, each as transforms of `radix` elements at equal distances. `factors`: where they begin."""
+    def _steps(self, begin: str, size: int, radices: Sequence[int], factors: int) -> None:
+        """All steps of a block. Where the first-level cache does not hold it, its parts go through all further ones by themselves."""
+        w, near, left = self.w, size * self.form.cell <= _NEAR, size
+        for k, radix in enumerate(radices):
+            self._step(begin, size, radix, left, factors)
+            left, factors = left // radix, factors + 2 * (radix - 1) * (left // radix)
+            if not near and left > 1:
+                rest, at = radices[k + 1 :], factors
+                w.loop(0, radix, lambda b, _: self._steps(w.moved(begin, b, left * self.form.cell), left, rest, at))
+                return
+
+    def _step(self, begin: str, count: int, radix: int, size: int, factors: int) -> None:
+        """Blocks of `size` of `count` elements, each as transforms of `radix` elements at equal distances. `factors`: where they begin."""
         w, cell, apart = self.w, self.form.cell, size // radix
-        blocks = self.form.size // size
+        blocks = count // size
 
         def one(block: str, element: str, turns: Sequence[Complex]) -> None:
-            place = w.moved(w.moved(self.own, block, size * cell), element, cell)
+            place = w.moved(w.moved(begin, block, size * cell), element, cell)
             cells = [w.moved(place, 1, k * apart * cell) for k in range(radix)]
             made = _butterfly(w, [self._get(c) for c in cells])
             turned = [made[0], *(_product(w, x, t) for x, t in zip(made[1:], turns, strict=True))] if turns else made
