@@ -244,14 +244,19 @@ class _Unit:
 
     def _steps(self, begin: str, size: int, radices: Sequence[int], factors: int) -> None:
         """All steps of a block. Where the first-level cache does not hold it, its parts go through all further ones by themselves."""
-        w, near, left = self.w, size * self.form.cell <= _NEAR, size
-        for k, radix in enumerate(radices):
-            self._step(begin, size, radix, left, factors)
-            left, factors = left // radix, factors + 2 * (radix - 1) * (left // radix)
-            if not near and left > 1:
-                rest, at = radices[k + 1 :], factors
-                w.loop(0, radix, lambda b, _: self._steps(w.moved(begin, b, left * self.form.cell), left, rest, at))
-                return
+        w, cell = self.w, self.form.cell
+        radix, *rest = radices
+        self._step(begin, size, radix, size, factors)
+        part = size // radix
+        after = factors + 2 * (radix - 1) * part
+        if size * cell > _NEAR:
+            if rest:
+                w.loop(0, radix, lambda b, _: self._steps(w.moved(begin, b, part * cell), part, rest, after))
+            return
+        for radix in rest:
+            self._step(begin, size, radix, part, after)
+            part //= radix
+            after += 2 * (radix - 1) * part
 
     def _step(self, begin: str, count: int, radix: int, size: int, factors: int) -> None:
         """Blocks of `size` of `count` elements, each as transforms of `radix` elements at equal distances. `factors`: where they begin."""
