@@ -38,7 +38,7 @@ _POINTERS = ("source", "target", "scratch", "factors", "places")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RadixForm:
     """A kind of transform.
 
     Attributes:
@@ -85,12 +85,12 @@ def transform(x: Ndarray, lengths: Sequence[int], inverse: bool) -> Ndarray:
     part = _PARTS[x.dtype.name]
     lanes = lanes_of(part)
     for d in range(x.ndim - 1, x.ndim - 1 - len(lengths), -1):
-        form = Form(x.shape[d], part, lanes, inverse, d < x.ndim - 1)
+        form = RadixForm(x.shape[d], part, lanes, inverse, d < x.ndim - 1)
         _run(form, x if not form.across else out, out, x.shape, d)
     return out
 
 
-def _run(form: Form, x: Ndarray, out: Ndarray, shape: Shape, d: int) -> None:
+def _run(form: RadixForm, x: Ndarray, out: Ndarray, shape: Shape, d: int) -> None:
     """The transforms along one dim."""
     n, size = form.size, x.dtype.itemsize
     inner = math.prod(shape[d + 1 :])
@@ -108,7 +108,7 @@ def _run(form: Form, x: Ndarray, out: Ndarray, shape: Shape, d: int) -> None:
 
 
 @recent(64)
-def _made(form: Form) -> tuple[Callable[[float], Kernel], Ndarray, Ndarray]:
+def _made(form: RadixForm) -> tuple[Callable[[float], Kernel], Ndarray, Ndarray]:
     """The function, the factors of all steps, and where the results lie after them."""
     found: list[Kernel] = []
 
@@ -120,7 +120,7 @@ def _made(form: Form) -> tuple[Callable[[float], Kernel], Ndarray, Ndarray]:
     return kernel, _factors(form), _places(form)
 
 
-def _factors(form: Form) -> Ndarray:
+def _factors(form: RadixForm) -> Ndarray:
     """Of each step but the last one, element by element of a block, the roots of unity for the results 1, 2 and 3."""
     found, left = [], form.size
     for radix in form.radices[:-1]:
@@ -130,7 +130,7 @@ def _factors(form: Form) -> Ndarray:
     return np.concatenate([*found, np.zeros(2)]).astype(form.part)
 
 
-def _places(form: Form) -> Ndarray:
+def _places(form: RadixForm) -> Ndarray:
     """The offset of each element of the result, in bytes: its digits are reversed."""
     left, rest, place = form.size, np.arange(form.size), np.zeros(form.size, np.int64)
     for radix in form.radices:
@@ -143,7 +143,7 @@ def _places(form: Form) -> Ndarray:
 class _Unit:
     """Writes the function."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: RadixForm) -> None:
         self.form = form
         self.w = Function(form.lanes, _NUMBERS, _POINTERS)
         self.bytes = itemsize(form.part)
