@@ -29,6 +29,7 @@ _PARTS = {"complex64": "float32", "complex128": "float64"}
 _LARGEST = 1 << 19  # bytes of a register of transforms, which the second-level cache holds
 _NEAR = 1 << 15  # bytes that the first-level cache holds
 _UNIT = 1 << 14  # elements that a thread takes at a time
+_SHARED = 1 << 16  # elements, some 100 us of a thread, from which a second one pays
 # Nanoseconds that a draft takes longer for an element.
 _DRAFT = 4.0
 
@@ -98,7 +99,7 @@ def _run(form: RadixForm, x: Ndarray, out: Ndarray, shape: Shape, d: int) -> Non
     groups = -(-count // form.lanes)
     chunk = max(1, min(_UNIT // (n * form.lanes), -(-groups // 16)))
     parts = -(-groups // chunk)
-    threads = min(thread_count(), outer * parts)
+    threads = min(thread_count(), outer * parts) if x.size >= _SHARED else 1
     step = size if form.across else n * size
     job = (outer * parts, count, chunk, parts, n * inner * size, step, inner * size)
     scratch = pool.empty((threads * n * form.cell,), np.uint8)
