@@ -13,7 +13,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import Equation, ShapedArray, region_of, trace_program, verify
 from shardwise.passes.inline import inline_calls
-from shardwise.passes.loop_cuts import alone, cut, localized, outermost, simple, swept
+from shardwise.passes.loop_cuts import alone, cut, localized, one_apart, outermost, simple, swept
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 
@@ -79,3 +79,61 @@ def test_what_is_simple():
     assert simple(multiplies, products=True) and not simple(multiplies)
     assert not simple(alone(loop_of(lambda x: lax.fori_loop(0, 3, lambda _, x: jnp.sort(x), x), X)), products=True)
     assert simple(alone(loop_of(halved, X)))
+
+
+def bools_asked(program: Any) -> list[str]:
+    """The comparisons that a loop's body makes and uses."""
+    (eqn,) = program.equations
+    loop = region_of(eqn)
+    assert loop is not None
+    read = {a for e in loop.body.equations for a in e.inputs}
+    return [e.op.name for e in loop.body.equations for v in e.outputs if v.aval.dtype == bool and v in read]
+
+
+def test_one_that_goes_round_alone_goes_on_in_each_round():
+    """What the test has found is not asked again; entries that go round together ask."""
+
+    def f(count: Any, x: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < count, lambda s: (s[0] + 1, s[1] * 0.5), (0, x))
+
+    program = alone(loop_of(jax.vmap(f), np.arange(6), X))
+    found = cut(program)
+    assert found is not None
+    assert "lt" in bools_asked(localized(program, found.dims, 1))
+    one = one_apart(program, found.dims)
+    verify(one, after="one_apart")
+    assert "lt" not in bools_asked(one)
+    for k in range(6):
+        given = [np.int32([k]) if v.aval.shape == (1,) else X[k : k + 1] for v in one.inputs]
+        counts = [i for i, v in enumerate(program.inputs) if v.aval.shape == (6,)]
+        for i, rounds in zip(counts, (k, 0), strict=False):
+            given[i] = np.int32([rounds])
+        whole = Plan(localized(program, found.dims, 1), Env()).run(*given)
+        for a, b in zip(Plan(one, Env()).run(*given), whole, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_test_of_what_goes_round_itself():
+    """A carry that says whether it goes on is true in each round, but not after it."""
+
+    def f(x: Any) -> Any:
+        def step(s: Any) -> Any:
+            on, x, n = s
+            return on & (x[0, 0] > 0.1), jnp.where(on, x * 0.5, x), n + on
+
+        return lax.while_loop(lambda s: s[0], step, (x[0, 0] > 0.3, x, 0))
+
+    program = alone(loop_of(jax.vmap(f), X))
+    found = cut(program)
+    assert found is not None and found.stop_apart
+    one = one_apart(program, found.dims)
+    verify(one, after="one_apart")
+    for k in range(6):
+        given = [
+            np.asarray([X[k, 0, 0] > 0.3]) if v.aval.dtype == bool else
+            X[k : k + 1] if v.aval.ndim == 3 else np.zeros(v.aval.shape, v.aval.dtype)
+            for v in one.inputs
+        ]  # fmt: skip
+        whole = Plan(localized(program, found.dims, 1), Env()).run(*given)
+        for a, b in zip(Plan(one, Env()).run(*given), whole, strict=True):
+            np.testing.assert_array_equal(a, b)

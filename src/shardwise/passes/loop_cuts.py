@@ -1,8 +1,8 @@
 """The dims along which loops may be cut, so that parts go round by themselves, and the programs of the parts.
 
-Comes in: an equation with a loop. Goes out: where a dim is in each value (`cut`), the program of a part along it (`localized`), and a scan
-over parts that follow each other (`swept`). A dim is followed through the loop by the sharding rules: each equation must say that it
-computes its parts apart from each other.
+Comes in: an equation with a loop. Goes out: where a dim is in each value (`cut`), the program of a part along it (`localized`) or of one
+entry (`one_apart`), and a scan over parts that follow each other (`swept`). A dim is followed through the loop by the sharding rules: each
+equation must say that it computes its parts apart from each other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from shardwise.ir import (
     ANY_GOES_ON,
@@ -29,7 +31,10 @@ from shardwise.ir import (
 from shardwise.ops.control.scan import scan_p
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.ops.shapes.reshape import reshape_p
+from shardwise.passes.equals import merged
 from shardwise.sharding.rule import Kind
+
+_TRUE = Literal(np.asarray(True), ShapedArray((), np.dtype(np.bool_)))
 
 
 def alone(eqn: Equation) -> Program:
@@ -205,6 +210,43 @@ def localized(program: Program, dims: dict[Var, int], size: int) -> Program:
         return Equation(e.op, inputs, outputs, params, e.source)
 
     return of(program)
+
+
+def one_apart(program: Program, dims: dict[Var, int]) -> Program:
+    """`program` for one entry: in a loop whose elements stop at different times, each round then knows that it goes on."""
+    one = localized(program, dims, 1)
+    (eqn,) = one.equations
+    loop = region_of(eqn)
+    if not isinstance(loop, Loop) or loop.test is None or loop.test.name != ANY_GOES_ON:
+        return one
+    body = _going_on(eqn, loop, loop.test)
+    return replace(one, equations=(map_programs(eqn, lambda p: body if p is loop.body else p),))
+
+
+def _going_on(eqn: Equation, loop: Loop, test: Program) -> Program:
+    """The body of a loop, with True for what its test has found to be."""
+    body, n = loop.body, loop.num_consts
+    own: dict[Atom, Atom] = dict(zip(eqn.inputs[loop.consts], body.inputs[:n], strict=True))
+    asked = [own.get(a) for a in eqn.inputs[loop.test_consts]]
+    given = [*asked, *body.inputs[n : n + loop.num_carry]]
+    names: dict[Atom, Atom] = {v: v if a is None else a for v, a in zip(test.inputs, given, strict=True)}
+    equations = [replace(e, inputs=tuple([names.get(a, a) for a in e.inputs])) for e in test.equations]
+    *_, last = equations
+    answer = last.inputs[0]
+    equal = merged([*equations, *body.equations], {})[1]
+    found = [v for v in (*body.inputs, *_results(body)) if equal.get(v, v) is equal.get(answer, answer)]
+    if answer.aval.size != 1 or last.outputs != test.outputs or not found:
+        return body
+    true: dict[Atom, Var] = {v: Var(v.aval) for v in found}
+    shaped = [
+        Equation(reshape_p, (_TRUE,), (v,), {"new_sizes": v.aval.shape, "out_sharding": None}) for v in true.values()
+    ]
+    named = [replace(e, inputs=tuple([true.get(a, a) for a in e.inputs])) for e in body.equations]
+    return replace(body, equations=(*shaped, *named))
+
+
+def _results(program: Program) -> list[Var]:
+    return [v for e in program.equations for v in e.outputs]
 
 
 def swept(piece: Program, length: int, whole: Program, dims: dict[Var, int]) -> Program:

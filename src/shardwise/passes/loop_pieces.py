@@ -27,7 +27,7 @@ from shardwise.ir import (
     region_of,
     subprograms,
 )
-from shardwise.passes.loop_cuts import Followed, alone, cut, localized, outermost, simple, swept
+from shardwise.passes.loop_cuts import Followed, alone, cut, localized, one_apart, outermost, simple, swept
 from shardwise.passes.small import runs_small
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -103,7 +103,7 @@ def _pieces(eqn: Equation) -> Pieces | None:
     step = min(n, _step(found))
     if step == n or _work(program) < costs.LOOP_LEAST:
         return None
-    inner = _fitting(localized(program, dims, step))
+    inner = _fitting(one_apart(program, dims) if step == 1 else localized(program, dims, step))
     if inner is None:
         return None
     steps, tail = divmod(n, step)

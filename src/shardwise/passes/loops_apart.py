@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from shardwise.ir import Equation, Loop, Program, Var, region_of
 from shardwise.ops.shapes.reshape import reshape_p
-from shardwise.passes.loop_cuts import alone, cut, localized, outermost, simple, swept
+from shardwise.passes.loop_cuts import alone, cut, one_apart, outermost, simple, swept
 from shardwise.passes.small import runs_small
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -44,7 +44,7 @@ def _scanned(eqn: Equation, env: Env) -> tuple[Equation, ...] | None:
     found = cut(program)
     if found is None or not found.stop_apart or not outermost(program, found.dims):
         return None
-    one = localized(program, found.dims, 1)
+    one = one_apart(program, found.dims)
     if small_cost(one) < costs.LOOP_APART or any(v not in found.dims for v in eqn.outputs):
         return None
     whole = swept(one, found.size, program, found.dims)

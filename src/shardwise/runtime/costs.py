@@ -151,6 +151,9 @@ FUSED_SHORT_POSITIONS: Final = 8
 FUSED_ROWS: Final = 8
 # Cost, in additions, from which a value is kept for the next pass rather than computed again: it is written and read, too.
 FUSED_SAVED: Final = 8
+# Operands and results of a group with reductions whose vectors fill two registers: logsumexp of rows of 1024 takes 31 cycles for 16
+# elements so, and 41 register by register, which reads each constant again (AVX2); more values would not find registers.
+FUSED_PAIRED: Final = 4
 # Cost, in additions, of an element that is read at a position.
 FUSED_READ: Final = 8
 # Pieces of a joined value that loops read where they lie: each is one more place to choose among per row. A roll has two.

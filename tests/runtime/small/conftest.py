@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from shardwise.runtime.small import kernel as runtime_small
@@ -10,12 +12,14 @@ from shardwise.runtime.small import kernel as runtime_small
 @pytest.fixture
 def made(monkeypatch):
     """The small programs that are compiled while a test runs."""
+    # Imported later, it would keep what this test puts in the function's place.
+    importlib.import_module("shardwise.runtime.small.pieces")
     found = []
     before = runtime_small.compiled
 
-    def compiled(program, *args):
+    def compiled(program, *args, **options):
         found.append(program)
-        return before(program, *args)
+        return before(program, *args, **options)
 
     monkeypatch.setattr(runtime_small, "compiled", compiled)
     return found

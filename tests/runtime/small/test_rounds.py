@@ -44,6 +44,16 @@ def check(f, *args):
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
+def points(n, dtype=np.complex64):
+    """Complex values among which are zeros, infinities, NaN, the largest and the least."""
+    parts = [0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 3e38, -2e19, 1e-30, 1e-45]
+    odd = [complex(a, b) for a in parts for b in parts]
+    drawn = np.random.default_rng(1).normal(size=(2, max(n, len(odd))))
+    z = drawn[0] + 1j * drawn[1]
+    z[: len(odd)] = odd
+    return z[:n].astype(dtype)
+
+
 def counted(step, *carry, length=7):
     return lax.fori_loop(0, length, lambda i, c: step(*c), carry)
 
@@ -68,6 +78,16 @@ ROUNDS = {
     "bfloat16": (lambda x: counted(lambda x: (x * 2 - 1,), x), jnp.asarray(some(99), jnp.bfloat16)),
     "bools": (lambda x, b: counted(lambda x, b: (jnp.where(b, x + 1, x), ~b), x, b), some(40), some(40) > 0.5),
     "complex64": (lambda z: counted(lambda z: (z * z + 0.25,), z), some(40) + 1j * some(40)[::-1]),
+    "complex128": (lambda z: counted(lambda z: (z * z + 0.25,), z), points(333, np.complex128)),
+    "complex squares, of which some overflow": (lambda z: counted(lambda z: (0.5 * z**2,), z), points(301)),
+    "complex quotients": (lambda z: counted(lambda z: (z - (z**3 - 1) / (3 * z**2),), z), points(301)),
+    "complex ones that change places": (lambda z, y: counted(lambda z, y: (y, z + y), z, y), points(77), points(78)[1:]),
+    "complex ones beside others": (lambda z, x: counted(lambda z, x: (z * x, x + z.real), z, x), points(45), some(45)),
+    "complex scalars, too": (lambda z: counted(lambda z, s: (z + s, s * 0.5j), z, jnp.complex64(1 + 2j)), points(33)),
+    "complex, as often as a scalar says": (
+        lambda z, most: lax.while_loop(lambda s: s[0] < most, lambda s: (s[0] + 1, s[1] / (1 + 2j)), (0, z)),
+        points(210), np.int32(6),
+    ),
 }  # fmt: skip
 
 
@@ -79,6 +99,7 @@ def test_vectors_go_through_all_rounds(name, groups):
 
 
 OTHERS = {
+    "complex ones that only move": (lambda z, y: counted(lambda z, y: (y, z), z, y), points(77), points(78)[1:]),
     "reductions": (lambda x: counted(lambda x: (x + x.max(),), x), some(40)),
     "moves": (lambda x: counted(lambda x: (jnp.roll(x, 1) + 1,), x), some(40)),
     "rows that come in": (lambda x: lax.scan(lambda c, r: (c + r, None), x[0], x), some(5, 40)),
@@ -100,3 +121,20 @@ def test_on_devices(groups):
     x = sw.device_put(some(8, 40), NamedSharding(mesh, P("x")))
     check(lambda x: lax.fori_loop(0, 9, lambda i, x: x * 0.5 + i, x), x)
     assert groups == [(1, 40)]
+
+
+def test_complex_loops_on_devices():
+    """Split rows, under vmap, and scalars that go round as registers of their own."""
+    mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
+    z = sw.device_put(points(8 * 41).reshape(8, 41), NamedSharding(mesh, P("x")))
+    check(lambda z: lax.fori_loop(0, 9, lambda i, z: z * z / (z + 1) + i, z), z)
+    check(sw.vmap(lambda z: lax.fori_loop(0, 9, lambda i, z: z * z / (z + 1) + i, z)), z)
+    check(lambda z: lax.fori_loop(0, 5, lambda i, s: (s[1], s[0] * (1 - 2j)), (z[0, 20], z[1, 25])), z)
+
+
+def test_large_complex_loops_and_squares():
+    """In pieces, which threads share."""
+    z = points(70001)
+    check(lambda z: lax.fori_loop(0, 20, lambda i, z: z - (z**3 - 1) / (3 * z**2), z), z)
+    check(lambda z: z**2, z)
+    check(lambda z: z**2, points(70001, np.complex128))

@@ -82,10 +82,15 @@ def square(w: Lanes, x: Lane) -> Lane:
     if not x.complex:
         return out
     (real, imag), (first, second) = w.parts_of(x), w.parts_of(out)
-    usual = w.binary("and", is_finite(w, first), is_finite(w, second))
-    far = w.mul(w.sub(real, imag), w.add(real, imag))
-    twice = w.mul(w.like(2, real), w.mul(real, imag))
-    return w.complex_of(w.select(usual, first, far), w.select(usual, second, twice))
+    odd = _not(w, _both_are_finite(w, first, second))
+
+    def found() -> list[str]:
+        far = w.mul(w.sub(real, imag), w.add(real, imag))
+        twice = w.mul(w.like(2, real), w.mul(real, imag))
+        return [w.select(odd, far, first).ref, w.select(odd, twice, second).ref]
+
+    refs = w.branch(w.some(odd), found, [first.ref, second.ref], [w.vector(real.type)] * 2, RARE)
+    return w.complex_of(*[Lane(ref, real.dtype) for ref in refs])
 
 
 def conjugate(w: Lanes, x: Lane) -> Lane:

@@ -38,6 +38,7 @@ class Form:
     around it ("outer"). `row`: the elements of a row where vectors have several rows, which follow each other along the innermost loop;
     else 0. `joins`: per value whose pieces lie apart the loop along which they do: the kept ones count first, then those
     `around`, then the innermost one, `sections` of which have pieces of their own. `tables`: of the operands that are read at positions.
+    `pairs`: a vector fills two registers, where else two accumulators per reduction take turns.
     """
 
     width: int
@@ -52,6 +53,7 @@ class Form:
     joins: tuple[int, ...] = ()
     sections: int = 1
     tables: tuple[TableForm, ...] = ()
+    pairs: bool = False
 
     @property
     def inner(self) -> int:

@@ -124,6 +124,21 @@ class Arrangement:
         room = (costs.FUSED_CACHED // self._row_bytes() if self.graph.passes > 1 else 0) or costs.FUSED_STRIPS
         return next((k for k in (4, 2) if k <= room and self.loops.extents[self.roles.lane] >= k * self.width), 1)
 
+    def _pairs(self) -> bool:
+        """Whether vectors of rows with reductions fill two registers, which share constants and have accumulators of their own: sums are
+        added up as by one register with accumulators that take turns.
+        """
+        graph, folds = self.graph, [e.op.fold for e in self.graph.program.equations if e.op.fold is not None]
+        line = 2 * self.width * max(self.sizes) <= _LINE_BYTES  # what is written past the cache is aligned to one
+        return (
+            not (graph.space.whole or graph.joins or self.row or any(a.at for a in graph.accesses))
+            and self.roles.along
+            and len(self.access) <= costs.FUSED_PAIRED
+            and not any(fold.positions for fold in folds)
+            and {*self.access} <= {CONTIGUOUS, REPEATED, *((PAST_CACHE,) if line else ())}
+            and self.loops.extents[self.roles.inner] % (2 * self.width) == 0
+        )
+
     def _past_cache(self) -> list[str]:
         """`access`, with large results written past the cache where that is possible."""
         access, graph, extent = list(self.access), self.graph, self.loops.extents[self.roles.lane]
@@ -190,6 +205,8 @@ class Arrangement:
         ragged = roles.along and count % self._step != 0
         begins, cuts = _begins(graph, loops), _cuts(graph, loops, roles.inner)
         cuts = _aligned(cuts, count, width) if roles.along else cuts
+        pairs = not split and self._pairs()
+        width = 2 * width if pairs else width
         order = [*roles.kept, *roles.around, roles.inner]
         form = Form(
             width,
@@ -204,6 +221,7 @@ class Arrangement:
             tables=tuple(form for _, form, _ in self.met.tables),
             joins=tuple(order.index(loop) for loop, _ in begins),
             sections=len(cuts) + 1,
+            pairs=pairs,
         )
         # If a row has sections, its last vector may end behind it.
         padded = (-(-count // width) + bool(cuts)) * width if roles.along else count

@@ -53,7 +53,7 @@ class GroupWriter(GroupFrame):
         # Where each lane has results of its own, vectors side by side wait for nothing, and more accumulators than registers would
         # cost more than they save. Those of positions take long.
         positions = any(e.op.fold is not None and e.op.fold.positions for e in graph.program.equations)
-        self.unit = form.unit(2 if form.along or positions else 1)
+        self.unit = form.unit(2 if (form.along and not form.pairs) or positions else 1)
         self.done: set[Equation] = set()
 
     # -- the three functions ---------------------------------------------------------------------------------------------
@@ -231,7 +231,9 @@ class GroupWriter(GroupFrame):
             for k in graph.used(0):
                 if k < len(graph.accesses) and form.access[k] == CONTIGUOUS and k not in self.table_forms:
                     place = w.moved(self.here[k], element, itemsize(dtype_name(self.atoms[k].aval)))
-                    w.prefetch(w.moved(place, 1, f"%step{k}.{form.kept - 1}"), False, 2)
+                    next = w.moved(place, 1, f"%step{k}.{form.kept - 1}")
+                    for line in range(self._lines(k)):
+                        w.prefetch(w.moved(next, 1, 64 * line), False, 2)
         for k, place in places.items():
             if not isinstance(k, int) or k in before or k in self.table_forms or form.access[k] != CONTIGUOUS:
                 continue
@@ -239,6 +241,10 @@ class GroupWriter(GroupFrame):
                 ahead = w.moved(place, 1, _AHEAD)
             else:
                 ahead = w.moved(place, _ROWS_AHEAD, self._inner_step(k))
-            lines = 1 if form.along else max(1, w.bytes_of(STORED[dtype_name(self.atoms[k].aval)]) // 64)
-            for line in range(lines):
+            for line in range(self._lines(k)):
                 w.prefetch(w.moved(ahead, 1, 64 * line), k >= len(graph.accesses))
+
+    def _lines(self, k: int) -> int:
+        """Lines of the cache that a vector of an access takes; along a row they follow each other."""
+        paired = self.form.pairs or not self.form.along
+        return max(1, self.w.bytes_of(STORED[dtype_name(self.atoms[k].aval)]) // 64) if paired else 1

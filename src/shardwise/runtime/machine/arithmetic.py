@@ -96,6 +96,14 @@ class Arithmetic(Flow):
         self._made_of[out.ref] = real, imag
         return out
 
+    def taken_apart(self, x: Lane) -> Sequence[Lane]:
+        """The parts of complex lanes; other lanes as they are."""
+        return self.parts_of(x) if x.complex else (x,)
+
+    def joined(self, parts: Sequence[Lane]) -> Lane:
+        """The lanes that `taken_apart` gave."""
+        return self.complex_of(*parts) if len(parts) == 2 else parts[0]
+
     def _taken(self, first: str, second: str, places: Sequence[int], n: int, dtype: str) -> Lane:
         """Lanes of two vectors of `n` floats."""
         mask = ", ".join(f"i32 {p}" for p in places)

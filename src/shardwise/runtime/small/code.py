@@ -80,11 +80,6 @@ class ValueBox:
     value: Value
 
 
-def lane_kind(value: Value) -> str:
-    """The LLVM type of a small value in a register."""
-    return f"<{value.size} x {TYPES[value.dtype]}>"
-
-
 class Code(Writer):
     """Writes one function for values on the device grid of `env`, with its leading dims."""
 

@@ -20,7 +20,7 @@ from shardwise.ir import Branches, Equation, Loop, Program, Spread, Var, region_
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES, Lane
-from shardwise.runtime.small.code import Code, Value, lane_kind
+from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import carry_shapes, out_leads
@@ -34,10 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Carry:
-    """One value that goes round: its first value, and the memory that takes turns; none for a register, or what stays in place."""
+    """One value that goes round: its first value, and the memory that takes turns; none for a register, or what stays in place.
+
+    A complex register goes round as its `parts`, which no round then takes apart and joins again.
+    """
 
     first: Value
-    turns: tuple[Value, ...]
+    turns: tuple[Value, ...] = ()
+    parts: tuple[Lane, ...] = ()
     chain: tuple[Var, ...] = ()  # its values in the body, if all lie in the first one's memory
     last: Value | None = None  # that memory, after the loop
 
@@ -46,17 +50,16 @@ class _Carry:
         if self.chain:
             return []
         if not self.turns:
-            assert self.first.lane is not None
-            return [(lane_kind(self.first), self.first.lane.ref)]
+            return [(f"<{self.first.size} x {part.type}>", part.ref) for part in self.parts]
         return [("ptr", v.place) for v in (self.first, *self.turns)]
 
-    def value(self, refs: Sequence[str]) -> Value:
+    def value(self, code: Code, refs: Sequence[str]) -> Value:
         """The value in a round."""
         if self.chain:
             return self.first
         if not self.turns:
-            assert self.first.lane is not None
-            return replace(self.first, lane=Lane(refs[0], self.first.dtype))
+            parts = [Lane(ref, part.dtype) for ref, part in zip(refs, self.parts, strict=True)]
+            return replace(self.first, lane=code.at(self.first.size).joined(parts))
         owners = (*self.first.owners, *self.turns[0].owners, *self.turns[1].owners)
         return replace(self.first, place=refs[0], owners=owners)
 
@@ -73,19 +76,20 @@ class _Carry:
         if self.turns:
             return [refs[1], refs[2], refs[1]]
         value = code.aligned(code.settled(value), len(self.first.shape))
-        return [code.lane_of(value, self.first.shape).ref]
+        return [part.ref for part in code.taken_apart(code.lane_of(value, self.first.shape))]
 
 
 def _carry(code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into: Value | None) -> _Carry:
     value = code.aligned(value, len(shape))
     if math.prod(shape) <= costs.REGISTER_ELEMENTS:
         lane = code.lane_of(value, shape)
-        return _Carry(code.of_lane(lane, shape, value.dtype, math.prod(shape)), ())
+        first = code.of_lane(lane, shape, value.dtype, math.prod(shape))
+        return _Carry(first, parts=tuple(code.taken_apart(lane)))
     if chain:
         memory = code.buffer(shape, value.dtype) if into is None or into.shape != shape else into
         if (value.place, value.steps) != (memory.place, memory.steps):
             store(code, value, memory)
-        return _Carry(replace(memory, updated=True), (), chain, memory)
+        return _Carry(replace(memory, updated=True), chain=chain, last=memory)
     if value.even:
         first = dense(code, replace(value, shape=shape))
     else:
@@ -252,7 +256,7 @@ class _Carries:
     def values(self, refs: Sequence[str]) -> list[Value]:
         out = list[Value]()
         for c, f, own in zip(self.carries, self.fixed, self._cut(refs), strict=True):
-            value = f if c is None else c.value(own)
+            value = f if c is None else c.value(self.code, own)
             assert value is not None
             out.append(value)
         return out

@@ -47,14 +47,31 @@ class Pieces:
     results: tuple[int | None, ...]
 
 
+Rows = tuple[int, int]
+Cut = tuple[
+    tuple[Any, ...] | None, Shape
+]  # an index into a block, None for memory of its own, and the shape that a part takes
+
+
+Part = tuple[int, Sequence[Cut], Sequence[Cut]]  # its size, what it reads, what it writes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """For operands with some leading extents the results' shapes and dtypes, and the parts."""
+
+    results: Sequence[tuple[Shape, Any]]
+    parts: Sequence[Part]
+
+
 class _Kernel:
     """Callable on blocks."""
 
     def __init__(self, env: Env, pieces: Pieces, out_types: Types) -> None:
         self._env, self._pieces, self._types = env, pieces, out_types
-        self._starts = list(itertools.accumulate(pieces.sizes, initial=0))
+        self._names = [f"r{j}" for j in range(len(out_types))]
         self._made: dict[int, Callable[..., object]] = {}
-        self._layouts = Bounded[tuple[Shape, ...], tuple[list[tuple[Shape, Any]], list[Shape]]](LAYOUTS)
+        self._layouts = Bounded[tuple[Shape, ...], _Layout](LAYOUTS)
         self._lock = free_lock()
 
     def _function(self, size: int) -> Callable[..., object]:
@@ -68,58 +85,65 @@ class _Kernel:
                     self._made[size] = _by_kernels(program, self._env)
             return self._made[size]
 
-    def _laid_out(self, leads: tuple[Shape, ...]) -> tuple[list[tuple[Shape, Any]], list[Shape]]:
-        """The shapes and dtypes of the results for operands with these leading extents, and the places of all parts."""
+    def _laid_out(self, leads: tuple[Shape, ...]) -> _Layout:
         found = self._layouts.get(leads)
         if found is None:
             lead, pieces = self._env.lead, self._pieces
             outs = out_leads(pieces.programs[pieces.sizes[0]], leads, self._env)
-            shapes = [((*ext, *t.shape), physical(t.dtype)) for ext, t in zip(outs, self._types, strict=True)]
             whole = np.broadcast_shapes((1,) * lead, *leads)
-            places: list[Shape] = list(itertools.product(*map(range, (*whole, len(pieces.sizes)))))
-            found = self._layouts[leads] = shapes, places
+            starts = list(itertools.accumulate(pieces.sizes, initial=0))
+            parts = [
+                self._part(place, rows, leads, outs)
+                for place in itertools.product(*map(range, whole))
+                for rows in itertools.pairwise(starts)
+            ]
+            results = [((*ext, *t.shape), physical(t.dtype)) for ext, t in zip(outs, self._types, strict=True)]
+            found = self._layouts[leads] = _Layout(results, parts)
         return found
 
+    def _part(self, place: Sequence[int], rows: Rows, leads: Sequence[Shape], outs: Sequence[Shape]) -> Part:
+        """The part at a place of the leading dims, with these rows."""
+        pieces, size = self._pieces, rows[1] - rows[0]
+        program, ones = pieces.programs[size], (1,) * len(place)
+        operands, results = list[Cut](), list[Cut]()
+        for ext, d, v in zip(leads, pieces.operands, program.inputs, strict=True):
+            operands.append((_index(ext, place, d, rows), (*ones, *v.aval.shape)))
+        for ext, d, v in zip(outs, pieces.results, program.outputs, strict=True):
+            # What is the same for several parts is written by the first.
+            shared = any(n == 1 and i for n, i in zip(ext, place, strict=True)) or (d is None and rows[0] > 0)
+            results.append((None if shared else _index(ext, place, d, rows), (*ones, *v.aval.shape)))
+        return size, operands, results
+
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
-        shapes, places = self._laid_out(tuple([b.shape[: self._env.lead] for b in blocks]))
-        results = [pool.empty(shape, dtype) for shape, dtype in shapes]
+        lead = self._env.lead
+        layout = self._laid_out(tuple([b.shape[:lead] for b in blocks]))
+        results = [pool.empty(shape, dtype) for shape, dtype in layout.results]
         caller, stopped = threading.get_ident(), False
         look = CHECK(lambda: stopped)
         own, others = table([*TOOLS]), table((*TOOLS[:2], ctypes.cast(look, ctypes.c_void_p).value))
 
         def compute(numbers: slice) -> None:
             nonlocal stopped
-            number: int = numbers.start
             mine = own if threading.get_ident() == caller else others
+            number: int = numbers.start
+            size, reads, writes = layout.parts[number]
             try:
-                self._compute(places[number], blocks, results, ctypes.addressof(mine))
+                memory = {
+                    name: np.empty(shape, r.dtype) if index is None else r[index].reshape(shape)
+                    for name, r, (index, shape) in zip(self._names, results, writes, strict=True)
+                }
+                given = [b[index].reshape(shape) for b, (index, shape) in zip(blocks, reads, strict=True)]
+                self._function(size)(*given, tools=ctypes.addressof(mine), **memory)
             except BaseException:  # a signal's handler raised: the others need not go on
                 stopped = True
                 raise
 
         try:
-            run_in_parts(compute, len(places), 1, thread_count())
+            run_in_parts(compute, len(layout.parts), 1, thread_count())
         except BaseException:  # also while this thread waited for the others
             stopped = True
             raise
         return tuple(results)
-
-    def _compute(self, place: Sequence[int], blocks: Sequence[Ndarray], results: Sequence[Ndarray], tools: int) -> None:
-        """The part at a place: a number along each leading dim, and the part's own."""
-        pieces, lead, k = self._pieces, self._env.lead, place[-1]
-        size = pieces.sizes[k]
-        program, rows = pieces.programs[size], slice(self._starts[k], self._starts[k] + size)
-        given = [
-            _part(b, place[:-1], d, rows).reshape((*(1,) * lead, *v.aval.shape))
-            for b, d, v in zip(blocks, pieces.operands, program.inputs, strict=True)
-        ]
-        memory: dict[str, Ndarray] = {}
-        for j, (r, d, v) in enumerate(zip(results, pieces.results, program.outputs, strict=True)):
-            shape = (*(1,) * lead, *v.aval.shape)
-            shared = any(n == 1 and i for n, i in zip(r.shape[:lead], place, strict=False)) or (d is None and k > 0)
-            # What is the same for several parts is written by the first.
-            memory[f"r{j}"] = np.empty(shape, r.dtype) if shared else _part(r, place[:-1], d, rows).reshape(shape)
-        self._function(size)(*given, tools=tools, **memory)
 
 
 def _by_kernels(program: Program, env: Env) -> Callable[..., object]:
@@ -132,14 +156,12 @@ def _by_kernels(program: Program, env: Env) -> Callable[..., object]:
     return called
 
 
-def _part(block: Ndarray, place: Sequence[int], dim: int | None, rows: slice) -> Ndarray:
-    """The part of a block at a place of its leading dims, with these rows along `dim`."""
-    lead = len(place)
-    index: list[Any] = [slice(i, i + 1) if n > 1 else slice(None) for n, i in zip(block.shape, place, strict=False)]
-    index += [slice(None)] * (block.ndim - lead)
+def _index(extents: Shape, place: Sequence[int], dim: int | None, rows: Rows) -> tuple[Any, ...]:
+    """Where the part of a block with these leading extents is, for a place of them and rows along `dim`."""
+    index: list[Any] = [slice(i, i + 1) if n > 1 else slice(None) for n, i in zip(extents, place, strict=True)]
     if dim is not None:
-        index[lead + dim] = rows
-    return block[(*index, ...)]  # of a scalar, too, an array
+        index += [slice(None)] * dim + [slice(*rows)]
+    return (*index, ...)  # of a scalar, too, an array
 
 
 def _type(*types: ShapedArray, program: Program, pieces: Pieces) -> tuple[ShapedArray, ...]:
