@@ -20,7 +20,7 @@ from tests.traffic.random_programs import random_entry
 
 RECORD = Path(__file__).with_name("xla.json")
 RANDOM = Path(__file__).with_name("xla_random.json")
-SEEDS = 300
+SEEDS = 250
 _SIZES = {
     "pred": 1,
     "s8": 1,
