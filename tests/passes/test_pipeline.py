@@ -79,6 +79,9 @@ def test_the_second_half_changes_what_runs_and_not_what_is_shown(monkeypatch):
 SPECIAL = {  # programs with equations that passes look for
     "wide_products": lambda x: lax.tanh(lax.dot(x.astype(jnp.bfloat16), x.astype(jnp.bfloat16))),
     "outer_products": lambda x: lax.tanh(lax.dot_general(x, x[0], (((), ()), ((), ())))),
+    "pad_sums": lambda x: (
+        lax.pad(x, jnp.float32(0), [(0, 1, 1), (0, 0, 0)]) + lax.pad(x, jnp.float32(0), [(1, 0, 1), (0, 0, 0)])
+    ),
     "joined_pads": lambda x: jnp.sin(jnp.pad(x, 3)),
     "cut_pieces": lambda x: jnp.sin(jnp.concatenate([x, x])[7:100]),
     "columns_apart": lambda x: x.at[jnp.arange(64) % 7, jnp.arange(64)].add(x[0]),

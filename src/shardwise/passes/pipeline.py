@@ -2,7 +2,7 @@
 
     on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions                        `PARTITIONING`
-    wide_products -> outer_products -> cut_pieces -> columns_apart -> element_reads
+    wide_products -> outer_products -> pad_sums -> cut_pieces -> columns_apart -> element_reads
                   -> crossing_reductions -> schedule -> epilogues                                 `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
@@ -283,6 +283,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("wide_products", "with_wide_products", _is_narrow_product),
     _later("outer_products", "with_outer_products", _sums_nothing),
     _later("window_pieces", "with_window_pieces", _is_collective),
+    _later("pad_sums", "with_pad_sums", _moves_elements),
     _later("joined_pads", "with_joined_pads", _moves_elements),
     _later("cut_pieces", "with_cut_pieces", _moves_elements),
     _later("columns_apart", "with_columns_apart", _takes_columns),
