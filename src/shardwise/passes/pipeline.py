@@ -2,7 +2,7 @@
 
     on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions                        `PARTITIONING`
-    wide_products -> outer_products -> pad_sums -> cut_pieces -> columns_apart -> element_reads
+    conv_products -> wide_products -> outer_products -> pad_sums -> cut_pieces -> columns_apart -> element_reads
                   -> crossing_reductions -> schedule -> epilogues                                 `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
@@ -219,6 +219,10 @@ def _is_product(eqn: Equation) -> bool:
     return eqn.op.contraction is not None
 
 
+def _is_convolution(eqn: Equation) -> bool:
+    return eqn.op.product and eqn.op.halo is not None
+
+
 def _is_narrow_product(eqn: Equation) -> bool:
     return _is_product(eqn) and any(a.aval.dtype.itemsize < 4 for a in (*eqn.inputs, *eqn.outputs))
 
@@ -280,6 +284,7 @@ PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a gri
 DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("loop_pieces", "with_loops_in_pieces", _holds_programs),
+    _later("conv_products", "with_conv_products", _is_convolution),
     _later("wide_products", "with_wide_products", _is_narrow_product),
     _later("outer_products", "with_outer_products", _sums_nothing),
     _later("window_pieces", "with_window_pieces", _is_collective),
