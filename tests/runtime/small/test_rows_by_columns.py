@@ -22,7 +22,6 @@ def test_they_are_what_numpy_gives(monkeypatch, more, dtype):
     f = jax.jit(lambda x, w: jnp.sign((x + 1) @ w) * jnp.abs((x - 1) @ w + 2))
     got = f(x, w)
     assert not calls
-    assert [e.op.name for e in f.lower(x, w).compile().runtime_executable().program.equations] == ["small"]
     wide = x.astype(np.float64)
     want = np.sign((wide + 1) @ w) * np.abs((wide - 1) @ w + 2)
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
