@@ -3,7 +3,7 @@
     on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions                        `PARTITIONING`
     conv_products -> wide_products -> outer_products -> pad_sums -> cut_pieces -> columns_apart -> element_reads
-                  -> crossing_reductions -> schedule -> epilogues                                 `FUSING`, if there are large values
+                  -> crossing_reductions -> short_rows -> schedule -> epilogues                   `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
@@ -243,6 +243,10 @@ def _reads_elements(eqn: Equation) -> bool:
     return eqn.op.element_read is not None
 
 
+def _reduces(eqn: Equation) -> bool:
+    return eqn.op.fold is not None
+
+
 def _is_collective(eqn: Equation) -> bool:
     return eqn.op.collective is not None
 
@@ -294,6 +298,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("columns_apart", "with_columns_apart", _takes_columns),
     _later("element_reads", "with_element_reads", _reads_elements),
     _later("crossing_reductions", "with_crossing_reductions", _is_collective),
+    _later("short_rows", "with_short_rows", _reduces),
     _later("schedule", "schedule"),
     _later("epilogues", "with_epilogues", _is_product),
 )
