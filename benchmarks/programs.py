@@ -266,3 +266,44 @@ def pipeline(jax, jnp, np):
     f = jax.jit(jax.shard_map(body, mesh=row_mesh(jax, np), in_specs=(P("x"), P()), out_specs=P(), check_vma=False))
     w, x = rows(jax, np, normal(np, n, 64, 64) * 0.1), placed(jax, np, normal(np, 8, 16, 64))
     return lambda: f(w, x)
+
+
+@case(FAMILY, devices=(1, 8))
+def scanned_states_gradient(jax, jnp, np):
+    """The gradient through an `associative_scan` of linear recurrences, as state space models have them."""
+    rng = np.random.default_rng(0)
+    decay, given = rng.random((8, 256, 32, 8), np.float32), rng.normal(size=(8, 256, 32, 8)).astype(np.float32)
+
+    def loss(decay, given):
+        join = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])  # noqa: E731
+        return (jax.lax.associative_scan(join, (decay, given), axis=1)[1] ** 2).sum()
+
+    f = jax.jit(jax.grad(loss, (0, 1)))
+    decay, given = rows(jax, np, decay), rows(jax, np, given)
+    return lambda: f(decay, given)
+
+
+@case(FAMILY, devices=(1, 8))
+def denoiser_step(jax, jnp, np):
+    """The gradient of a block of a U-Net for signals: normalized groups, 1x1 convolutions, strides and their transposes."""
+    rng = np.random.default_rng(0)
+    shapes = {"in": (1, 4, 32), "mix": (1, 32, 32), "down": (4, 32, 64), "up": (4, 64, 32), "out": (1, 32, 4)}
+    weights = {k: rng.normal(size=s).astype(np.float32) / (s[0] * s[1]) ** 0.5 for k, s in shapes.items()}
+    x = rows(jax, np, rng.normal(size=(16, 256, 4)).astype(np.float32))
+    dims = ("NWC", "WIO", "NWC")
+
+    def normal(x):
+        groups = x.reshape(*x.shape[:2], 4, -1)
+        mean, variance = groups.mean((1, 3), keepdims=True), groups.var((1, 3), keepdims=True)
+        return ((groups - mean) / jnp.sqrt(variance + 1e-5)).reshape(x.shape)
+
+    def loss(w, x):
+        same = lambda x, w, strides=1: jax.lax.conv_general_dilated(x, w, (strides,), "SAME", dimension_numbers=dims)  # noqa: E731
+        h = same(x, w["in"])
+        h = h + same(jax.nn.silu(normal(h)), w["mix"])
+        low = jax.nn.silu(normal(same(h, w["down"], 2)))
+        up = jax.lax.conv_transpose(low, w["up"], (2,), "SAME", dimension_numbers=dims)
+        return ((same(h + up, w["out"]) - x) ** 2).mean()
+
+    f = jax.jit(jax.grad(loss))
+    return lambda: f(weights, x)

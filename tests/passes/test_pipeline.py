@@ -77,13 +77,20 @@ def test_the_second_half_changes_what_runs_and_not_what_is_shown(monkeypatch):
 
 
 SPECIAL = {  # programs with equations that passes look for
+    "conv_products": lambda x: lax.conv_general_dilated(
+        x[None], x[None], (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC")
+    ),
     "wide_products": lambda x: lax.tanh(lax.dot(x.astype(jnp.bfloat16), x.astype(jnp.bfloat16))),
     "outer_products": lambda x: lax.tanh(lax.dot_general(x, x[0], (((), ()), ((), ())))),
+    "pad_sums": lambda x: (
+        lax.pad(x, jnp.float32(0), [(0, 1, 1), (0, 0, 0)]) + lax.pad(x, jnp.float32(0), [(1, 0, 1), (0, 0, 0)])
+    ),
     "joined_pads": lambda x: jnp.sin(jnp.pad(x, 3)),
     "cut_pieces": lambda x: jnp.sin(jnp.concatenate([x, x])[7:100]),
     "columns_apart": lambda x: x.at[jnp.arange(64) % 7, jnp.arange(64)].add(x[0]),
     "element_reads": lambda x: x[jnp.arange(64) % 5, jnp.arange(64) % 3] * 2,
     "epilogues": lambda x: lax.tanh(lax.dot(x, x)),
+    "short_rows": lambda x: x.reshape(16, 16, 2, 8).sum((1, 3)) * 2,
     "loop_pieces": lambda x: lax.fori_loop(0, 3, lambda _, c: jnp.sin(c) + x, x),
 }
 

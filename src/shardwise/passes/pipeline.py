@@ -2,8 +2,8 @@
 
     on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions                        `PARTITIONING`
-    wide_products -> outer_products -> cut_pieces -> columns_apart -> element_reads
-                  -> crossing_reductions -> schedule -> epilogues                                 `FUSING`, if there are large values
+    conv_products -> wide_products -> outer_products -> pad_sums -> cut_pieces -> columns_apart -> element_reads
+                  -> crossing_reductions -> short_rows -> schedule -> epilogues                   `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
@@ -219,6 +219,10 @@ def _is_product(eqn: Equation) -> bool:
     return eqn.op.contraction is not None
 
 
+def _is_convolution(eqn: Equation) -> bool:
+    return eqn.op.product and eqn.op.halo is not None
+
+
 def _is_narrow_product(eqn: Equation) -> bool:
     return _is_product(eqn) and any(a.aval.dtype.itemsize < 4 for a in (*eqn.inputs, *eqn.outputs))
 
@@ -237,6 +241,10 @@ def _takes_columns(eqn: Equation) -> bool:
 
 def _reads_elements(eqn: Equation) -> bool:
     return eqn.op.element_read is not None
+
+
+def _reduces(eqn: Equation) -> bool:
+    return eqn.op.fold is not None
 
 
 def _is_collective(eqn: Equation) -> bool:
@@ -280,14 +288,17 @@ PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a gri
 DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("loop_pieces", "with_loops_in_pieces", _holds_programs),
+    _later("conv_products", "with_conv_products", _is_convolution),
     _later("wide_products", "with_wide_products", _is_narrow_product),
     _later("outer_products", "with_outer_products", _sums_nothing),
     _later("window_pieces", "with_window_pieces", _is_collective),
+    _later("pad_sums", "with_pad_sums", _moves_elements),
     _later("joined_pads", "with_joined_pads", _moves_elements),
     _later("cut_pieces", "with_cut_pieces", _moves_elements),
     _later("columns_apart", "with_columns_apart", _takes_columns),
     _later("element_reads", "with_element_reads", _reads_elements),
     _later("crossing_reductions", "with_crossing_reductions", _is_collective),
+    _later("short_rows", "with_short_rows", _reduces),
     _later("schedule", "schedule"),
     _later("epilogues", "with_epilogues", _is_product),
 )

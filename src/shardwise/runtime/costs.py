@@ -125,6 +125,8 @@ DRAFT_PRODUCT: Final = 0.15
 
 # -- groups in one loop over memory (runtime.fused) --------------------------------------------------------------------
 
+# Parts of a sum of pads, each of which takes a call or two; with more, the pads are made.
+PAD_CELLS: Final = 16
 # Elements on all devices from which a fused loop pays: at 4096, three equations take NumPy 3.6 us and a loop 4.6; at
 # 16384, 9.6 and 5.7 (fused_elements).
 FUSED_FEWEST: Final = 1 << 14

@@ -191,6 +191,26 @@ def test_large_values_stay_in_the_loop(monkeypatch):
     assert "exp" in [e.op.name for e in scan.params["body"].equations]
 
 
+def test_large_sums_of_products_of_small_values_leave_the_loop(monkeypatch):
+    monkeypatch.setattr(costs, "FISSION_LARGEST", 6 * 12)  # factors have 12 elements, their product has 16
+
+    def body(carry, x, read=False):
+        state, total = carry
+        state = jnp.tanh(state @ W + x)
+        product = lax.dot_general(state, jnp.sin(state), (((0,), (0,)), ((), ())))
+        return (state, total + product), product.sum() if read else None
+
+    def products(read):
+        f = lambda xs: lax.scan(lambda c, x: body(c, x, read), (H, W), xs)  # noqa: E731
+        agree(*both(monkeypatch, lambda: sw.jit(lambda *a: f(*a))(XS)))
+        found = equations(monkeypatch, f, XS)
+        (scan,) = [e for e in found if e.op.name == "scan"]
+        return [sum(e.op.name == "dot_general" for e in made) for made in (found, scan.params["body"].equations)]
+
+    assert products(read=False) == [1, 1]
+    assert products(read=True) == [0, 2]
+
+
 MAKE = [  # what a random body makes of two earlier values
     lambda a, b: a * b * 0.5,
     lambda a, b: a @ b * 0.3,

@@ -18,6 +18,7 @@ from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.indexing.row_places import Places, PositionDims, PositionForm, RowVectors, number_at, row_at
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
+from shardwise.runtime.copies import row_major
 from shardwise.runtime.loops import Call, Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, thread_count
 from shardwise.runtime.memory import pool
@@ -107,7 +108,7 @@ def _readable(rows: Ndarray) -> Ndarray:
         return np.broadcast_to(np.ascontiguousarray(rows[:1]), rows.shape)
     if (apart == rows.itemsize or rows.shape[1] == 1) and step % rows.itemsize == 0:
         return rows
-    return np.ascontiguousarray(rows)
+    return row_major(rows)
 
 
 def _index(places: Places, size: int) -> str:

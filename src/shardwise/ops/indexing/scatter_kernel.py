@@ -23,7 +23,7 @@ from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.indexing.windows import OverwritingKernel, combine_rows, in_bounds, linear_index, write_windows
 from shardwise.runtime.blocks import expanded
-from shardwise.runtime.copies import row_major
+from shardwise.runtime.copies import reshaped, row_major
 from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS
 
@@ -234,7 +234,7 @@ def _scatter_rows(how: _Writing, operand: Ndarray, columns: Sequence[Ndarray], u
     work = operand if owned and operand.flags.c_contiguous else row_major(operand)
     table = work.reshape(math.prod(shape[:count]), math.prod(shape[count:]))
     columns = [c.reshape(-1) for c in columns]
-    rows = updates.reshape(len(columns[0]), table.shape[1])
+    rows = reshaped(updates, (len(columns[0]), table.shape[1]))
     if combined_rows(table, columns, rows, ufunc, grid=PositionDims.of(shape[:count], dims), wrap=wrap, clip=clip):
         return work
     starts = list(columns)

@@ -32,8 +32,9 @@ from shardwise.ops.products.conv_geometry import (
     transpose_pads,
 )
 from shardwise.ops.products.conv_sharding import conv_explicit, conv_halo, conv_localize, conv_places, conv_rule
+from shardwise.ops.products.dilated_conv import convolve_dilated
 from shardwise.ops.products.direct_conv import pays
-from shardwise.ops.products.im2col import ConvWindow, convolve, cut_windows
+from shardwise.ops.products.im2col import ConvWindow, cut_windows
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later, multilinear_jvp
@@ -189,7 +190,7 @@ def _conv_kernel(
     window = ConvWindow(
         window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, batch_group_count
     )
-    return by_algorithm(precision, lambda x, y, to: convolve(x, y, env.lead, window, to), lhs, rhs, dtype)
+    return by_algorithm(precision, lambda x, y, to: convolve_dilated(x, y, env.lead, window, to), lhs, rhs, dtype)
 
 
 def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from shardwise.ops.rules.operands import Value, operand, requested_dtype
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
 from shardwise.sharding import Mesh, NamedSharding, Sharding
 from shardwise.sharding.rule import Rule
 
@@ -29,7 +30,7 @@ def _stored_fill(env: Env, x: Ndarray, *, shape: tuple[int, ...], axes: tuple[st
     loops = list(x.shape)
     for a in axes:
         loops[env.dim(a)] = env.extent(a)
-    out = np.empty((*loops, *shape), x.dtype)
+    out = pool.empty((*loops, *shape), x.dtype)
     out[...] = x.reshape(x.shape + (1,) * len(shape))
     return out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -23,6 +24,7 @@ from shardwise.ops.rules.operands import operand, operands
 from shardwise.ops.shapes.strided_slices import spread_partition, strided_partition
 from shardwise.ops.shapes.transpose import dim_factors, own_factors
 from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["pad", "slice", "slice_in_dim", "split"]
@@ -327,7 +329,8 @@ def _pad_kernel(env: Env, x: Ndarray, value: Ndarray, *, padding_config: PadConf
     core = x.shape[lead:]
     sizes = tuple(lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(core, padding_config, strict=True))
     loops = x.shape[:lead] if value.size == 1 else np.broadcast_shapes(x.shape[:lead], value.shape[:lead])
-    out = np.empty_like(x, shape=loops + sizes)
+    in_rows = all(a >= b for a, b in pairwise(x.strides))
+    out = pool.empty(loops + sizes, x.dtype) if in_rows else np.empty_like(x, shape=loops + sizes)
     fill = value.reshape(value.shape + (1,) * len(core))
     source: list[Any] = [...]
     target: list[Any] = [...]

@@ -31,8 +31,8 @@ Ints = tuple[int, ...]
 DotDims = tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
 
 _ROWS = 4  # of the result in a tile
+_LONG = 8  # vectors of a row from which its product with a column is a sum of vectors, in loops that could copy the rows once
 _LAYER = 8  # contracted elements of a product whose right matrix is read in layers: rows that are read side by side
-_LONG = 8  # vectors of a row from which its product with a column is a sum of vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,8 @@ def _product(code: Code, values: Sequence[Value], how: _Contraction, into: Value
     if n == 1 and m != 1:  # the result is a column: its elements are those of a row
         sides, m, n, out = sides[::-1], n, m, replace(out, free=out.con, con=out.free)
     left = _matrix(code, *sides[0], False)
-    far = _matrix(code, *sides[1], False) if m == 1 and k >= _LONG * lanes_of(dtype) else None
+    least = (_LONG if sides[1][2] else 1) * lanes_of(dtype)
+    far = _matrix(code, *sides[1], False) if m == 1 and k >= least else None
     if far is not None and left.con == far.con == target.itemsize:
         _Dots(code, left, far, out, n, k, dtype).write(loops)
         if made is not target:
@@ -355,7 +356,7 @@ class _Tiles:
 
 
 class _Dots:
-    """The products of `n` long rows, whose elements lie side by side as those of the column do: vectors run along them."""
+    """The products of `n` rows of a vector or more, whose elements lie side by side as those of the column do: vectors run along them."""
 
     def __init__(self, code: Code, column: _Matrix, rows: _Matrix, out: _Matrix, n: int, k: int, dtype: str) -> None:
         self.code, self.column, self.rows, self.out = code, column, rows, out

@@ -5,8 +5,8 @@
     after    the equations that only stacked outputs need: computed for all steps at once, from values that the loop stacks
 
 Carries that only accumulate a sum (the gradients of captured values) leave the loop, too: the sum becomes one reduction over
-the steps; a sum of matrix products becomes one matrix product. A step costs a call per op, so small steps gain most; large
-ones gain nothing and would need more memory, so they stay as they are.
+the steps; a sum of matrix products becomes one matrix product, of whatever size, if its factors may be kept for all steps. A step
+costs a call per op, so small steps gain most; large ones gain nothing and would need more memory, so they stay as they are.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class _Cut:
         end = num_consts + num_carry
         self.consts, self.carry, self.xs = body.inputs[:num_consts], body.inputs[num_consts:end], body.inputs[end:]
         self.ys = body.outputs[num_carry:]
+        self.unsized: set[Equation] = set()  # sums of products, and the products: neither is made step by step
         self.sums = self._sums()
         # What devices tell each other, and its operands, which reduce at once what is then summed over devices.
         told: set[Any] = {a for e in body.equations if e.op.collective is not None for a in e.inputs}
@@ -143,14 +144,18 @@ class _Cut:
                 continue
             a, b = e.inputs
             other = b if a is v else a
-            if (
-                isinstance(other, Var)
-                and other.aval.shape == v.aval.shape
-                and v.aval.dtype.kind in "fc"
-                and self._few(v)
-            ):
+            if not isinstance(other, Var) or other.aval.shape != v.aval.shape or v.aval.dtype.kind not in "fc":
+                continue
+            product = made.get(other)
+            if self._few(v):
                 found[i] = other
+            elif product is not None and uses[other] == 1 and self._keeps_factors(product) and self._plain(e):
+                found[i] = other
+                self.unsized |= {product, e}
         return found
+
+    def _keeps_factors(self, e: Equation) -> bool:
+        return e.op is dot_general_p and self._plain(e) and all(map(self._few, e.inputs))
 
     def _only_sums(self, e: Equation) -> bool:
         return any(self.body.outputs[i] in e.outputs for i in self.sums)
@@ -159,7 +164,8 @@ class _Cut:
         return v.aval.size * (self.devices if v.aval.vma else 1) * self.length <= costs.FISSION_LARGEST
 
     def _small(self, e: Equation) -> bool:
-        return not e.op.calls_user and self._plain(e) and all(map(self._few, (*e.inputs, *e.outputs)))
+        few = e in self.unsized or all(map(self._few, (*e.inputs, *e.outputs)))
+        return few and not e.op.calls_user and self._plain(e)
 
     def _once(self, e: Equation) -> bool:
         """Whether an equation whose operands are the same in all steps runs once, ahead of the loop."""

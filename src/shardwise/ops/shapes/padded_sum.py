@@ -1,0 +1,115 @@
+"""Sums of padded values, each element of which is written once: no pad is made, and no zeros are added.
+
+    pad([a, b], before each) + pad([c, d], after each)      elements 0, 2 are c, d; elements 1, 3 are a, b
+
+The slopes of slices with strides are such sums. The positions of the result are cut into cells: along each dim, those that leave one
+remainder by the strides, in sections in which no operand begins or ends. A cell is the sum of parts of the operands that reach it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.shapes import Ndarray, Shape
+from shardwise.ir import ShapedArray, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
+from shardwise.sharding.rule import Rule
+
+PadConfig = tuple[tuple[int, int, int], ...]
+Index = tuple[slice, ...]
+Cell = tuple[Index, tuple[tuple[int, Index], ...]]  # where it is; the operands that reach it, with their parts
+
+
+def cells(shape: Shape, shapes: tuple[Shape, ...], configs: tuple[PadConfig, ...]) -> list[Cell]:
+    """The cells of a sum of this shape of operands of these shapes, padded so."""
+    along = [_sections(n, [(s[d], c[d]) for s, c in zip(shapes, configs, strict=True)]) for d, n in enumerate(shape)]
+    found: list[Cell] = []
+    for sections in itertools.product(*along):
+        parts = [(i, tuple(reach[i] for _, reach in sections)) for i in range(len(shapes))]
+        reached = tuple((i, tuple(s for s in part if s)) for i, part in parts if all(part))
+        found.append((tuple(at for at, _ in sections), reached))
+    return found
+
+
+def count_cells(shape: Shape, shapes: tuple[Shape, ...], configs: tuple[PadConfig, ...]) -> int:
+    """The number of cells."""
+    return math.prod(
+        len(_sections(n, [(s[d], c[d]) for s, c in zip(shapes, configs, strict=True)])) for d, n in enumerate(shape)
+    )
+
+
+def _sections(
+    size: int, operands: list[tuple[int, tuple[int, int, int]]]
+) -> list[tuple[slice, tuple[slice | None, ...]]]:
+    """The sections of a dim, and the part of each operand that reaches it, or None."""
+    steps = [between + 1 if n > 1 else 1 for n, (_, _, between) in operands]
+    stride = math.lcm(*steps)
+    found: list[tuple[slice, tuple[slice | None, ...]]] = []
+    for rest in range(min(stride, size)):
+        rounds = len(range(rest, size, stride))
+        # Of each operand the first element at such positions, how many, in which steps, and the round of the first.
+        reach: list[tuple[int, int, int, int]] = []
+        for (n, (low, _, _)), step in zip(operands, steps, strict=True):
+            each = stride // step
+            first = next((k for k in range(min(each, n)) if (low + k * step) % stride == rest), n)
+            reach.append((first, len(range(first, n, each)), each, (low + first * step - rest) // stride))
+        cuts = {0, rounds, *[k for _, m, _, at in reach if m for k in (at, at + m)]}
+        for begin, end in itertools.pairwise(sorted(cuts)):
+            parts = [
+                slice(first + (begin - at) * each, first + (end - 1 - at) * each + 1, each)
+                if m and at <= begin and end <= at + m
+                else None
+                for first, m, each, at in reach
+            ]
+            found.append((slice(rest + begin * stride, rest + (end - 1) * stride + 1, stride), tuple(parts)))
+    return found
+
+
+def _type(*xs: ShapedArray, shape: Shape, configs: tuple[PadConfig, ...]) -> ShapedArray:
+    del configs
+    return ShapedArray(shape, xs[0].dtype, all(x.weak_type for x in xs))
+
+
+def _compiled(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Ndarray]:
+    shape, lead = params["shape"], env.lead
+    zero = np.zeros((), in_types[0].dtype)
+    made = cells(shape, tuple(t.shape for t in in_types), params["configs"])
+
+    def run(*xs: Ndarray) -> Ndarray:
+        out = pool.empty((*np.broadcast_shapes(*[x.shape[:lead] for x in xs]), *shape), xs[0].dtype)
+        for at, parts in made:
+            here = out[(..., *at)]
+            values = [xs[i][(..., *part)] for i, part in parts]
+            if len(values) < len(xs):  # zeros are added, so that no sum is -0.0
+                values.append(zero)
+            if len(values) == 1:
+                here[...] = values[0]
+            else:
+                np.add(values[0], values[1], out=here)
+                for value in values[2:]:
+                    np.add(here, value, out=here)
+        return out
+
+    return run
+
+
+# Passes insert it in per-device programs. The operands are added in order, padded with zeros as `pad` does.
+padded_sum_p = define_op(
+    "padded_sum",
+    type_rule=_type,
+    kernel=lambda env, *xs, **params: _compiled(env, tuple(map(_type_of(env), xs)), (), params)(*xs),
+    compile=_compiled,
+    rule=lambda ins, outs, params: Rule(tuple(((),) * t.ndim for t in ins), (((),) * len(params["shape"]),), (), ()),
+    makes_nan=True,
+)
+
+
+def _type_of(env: Env) -> Callable[[Any], ShapedArray]:
+    return lambda x: ShapedArray(x.shape[env.lead :], x.dtype)
