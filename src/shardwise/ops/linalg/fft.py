@@ -17,6 +17,7 @@ from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.linalg.fft_partition import fft_partition
+from shardwise.ops.rules import pocketfft
 from shardwise.ops.rules.derivative import do, filled, later, scalar
 from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
 from shardwise.runtime.copies import row_major
@@ -104,9 +105,7 @@ def _fft_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule)
 
 
 def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Block:
-    import scipy.fft
-
-    axes = tuple(range(-len(fft_lengths), 0))
+    dims = range(x.ndim - len(fft_lengths), x.ndim)
     if not x.size:
         shape = x.shape[: x.ndim - len(fft_lengths)] + fft_lengths
         if fft_type is FftType.RFFT:
@@ -114,13 +113,16 @@ def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int
         dtype = to_complex(x.dtype) if fft_type is FftType.RFFT else x.dtype
         real: Any = to_floating(dtype)
         return np.zeros(shape, real if fft_type is FftType.IRFFT else dtype)
-    transform: Any = (scipy.fft.fftn, scipy.fft.ifftn, scipy.fft.rfftn, scipy.fft.irfftn)[fft_type]
     workers = thread_count() if prod(x.shape) >= _THREADED else 1
     in_place = fft_type in (FftType.FFT, FftType.IFFT) and x.nbytes >= _IN_PLACE and x.flags.c_contiguous
 
     def transformed(workers: int) -> Block:
+        if fft_type is FftType.RFFT:
+            return pocketfft.transform_of_real(x, dims, workers)
+        if fft_type is FftType.IRFFT:
+            return pocketfft.inverse_to_real(x, dims, fft_lengths[-1], workers)
         given = row_major(x) if in_place else x
-        return transform(given, s=fft_lengths, axes=axes, workers=workers, overwrite_x=in_place)
+        return pocketfft.transform(given, dims, fft_type is FftType.IFFT, workers, in_place)
 
     try:
         return transformed(workers)

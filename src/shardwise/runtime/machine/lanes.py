@@ -154,7 +154,7 @@ class Lanes(Arithmetic):
 
         (out,) = w.loop(0, n, lane, [(v, "poison")])
         w.line(f"ret {v} {out}")
-        self.declare(name, f"define internal {v} @{name}({takes}) noinline {{\n{w.body()}\n}}")
+        self.declare(name, f"define internal {v} @{name}({takes}) noinline #0 {{\n{w.body()}\n}}")
         return self.let(f"call {v} @{name}({', '.join(f'{v} {a.ref}' for a in args)})", x.dtype)
 
     def some(self, mask: Lane) -> str:

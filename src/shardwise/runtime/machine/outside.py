@@ -12,6 +12,8 @@ import re
 from functools import cache
 from typing import Any
 
+from shardwise.base.scipy_extensions import scipy_extension
+
 C_LIBRARY = (  # functions of the C library that modules may call
     "acosh", "asinh", "atan2", "atanh", "cbrt", "cos", "erf", "erfc", "fmod", "pow", "sin", "tan",
 )  # fmt: skip
@@ -83,22 +85,22 @@ def _scipy_address(name: str) -> int:
     """SciPy exports its functions to other compiled code as capsules, whose names are their types; one for each type of operands."""
     wanted = f"double ({'double, ' * SCIPY[name]}int __pyx_skip_dispatch)"
     for key in (name, *(f"__pyx_fuse_{i}{name}" for i in range(4))):
-        found = _exported("scipy.special.cython_special", key)
+        found = _exported("special.cython_special", key)
         if found is not None and found[0] == wanted:
             return found[1]
     raise OSError(f"SciPy's function {name} of doubles was not found")
 
 
 def _lapack_address(name: str) -> int:
-    found = _exported("scipy.linalg.cython_lapack", name)
+    found = _exported("linalg.cython_lapack", name)
     if found is None:
         raise OSError(f"SciPy's LAPACK has no routine {name}")
     return found[1]
 
 
 def _exported(module: str, name: str) -> tuple[str, int] | None:
-    """The type and the address of a function that a module of SciPy's exports to compiled code."""
-    capsule: Any = importlib.import_module(module).__pyx_capi__.get(name)
+    """The type and the address of a function that a compiled module of SciPy's exports to others."""
+    capsule: Any = scipy_extension(module).__pyx_capi__.get(name)
     if capsule is None:
         return None
     python = ctypes.pythonapi
