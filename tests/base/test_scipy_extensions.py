@@ -9,9 +9,10 @@ from importlib.machinery import PathFinder
 
 import numpy as np
 import pytest
+import scipy.special
 
 from shardwise.base import scipy_extensions
-from shardwise.base.scipy_extensions import scipy_extension
+from shardwise.base.scipy_extensions import scipy_extension, special_ufunc
 
 LOADS_NO_PACKAGES = """
 import sys
@@ -19,6 +20,7 @@ import shardwise as jax
 import shardwise.numpy as jnp
 x = jnp.ones((40, 40), jnp.float32)
 jax.block_until_ready(jax.jit(lambda x: (jnp.fft.fft(x), jnp.fft.irfft(jnp.fft.rfft(x)), jnp.linalg.qr(x)))(x))
+jax.block_until_ready(jax.scipy.special.gammaln(x))
 heavy = {"scipy.fft", "scipy.linalg", "scipy.special"} & set(sys.modules)
 assert not heavy, heavy
 import scipy.fft, scipy.linalg
@@ -48,3 +50,19 @@ def test_without_its_file_a_module_is_imported(monkeypatch):
     assert scipy_extension.__wrapped__("linalg._fblas").sgemm(1.0, np.eye(2), np.eye(2))[0, 0] == 1
     with pytest.raises(ImportError):
         scipy_extension.__wrapped__("linalg._no_such_module")
+
+
+@pytest.mark.parametrize(
+    ("name", "operands"), [("gammaln", 1), ("psi", 1), ("erfcx", 1), ("erfinv", 1), ("gammainc", 2), ("_zeta", 2)]
+)
+def test_ufuncs_are_those_of_scipy_special(name, operands):
+    x = np.linspace(0.1, 0.9, 9), np.linspace(1.1, 3.9, 9)
+    np.testing.assert_array_equal(
+        special_ufunc(name)(*x[:operands]), getattr(scipy.special, name.strip("_"))(*x[:operands])
+    )
+
+
+@pytest.mark.parametrize("name", ["no_such_function", "errstate"])
+def test_what_is_no_ufunc(name):
+    with pytest.raises(AttributeError):
+        special_ufunc(name)

@@ -13,12 +13,26 @@ import sys
 from importlib.machinery import PathFinder
 from typing import Any
 
+import numpy as np
+
 
 @functools.cache
 def scipy_extension(name: str) -> Any:
     """The compiled module `scipy.{name}`. ImportError where there is none."""
     full = f"scipy.{name}"
     return sys.modules.get(full) or _loaded(full) or importlib.import_module(full)
+
+
+@functools.cache
+def special_ufunc(name: str) -> np.ufunc:
+    """A ufunc of `scipy.special`, public or not. AttributeError where SciPy has no such ufunc."""
+    try:
+        found = getattr(scipy_extension("special._special_ufuncs"), name)
+    except (ImportError, AttributeError):  # others, and all of older versions
+        found = getattr(importlib.import_module("scipy.special._ufuncs"), name)
+    if not isinstance(found, np.ufunc):
+        raise AttributeError(f"scipy.special.{name} is no ufunc")
+    return found
 
 
 def _loaded(full: str) -> Any:

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from shardwise.base.scipy_extensions import special_ufunc
 from shardwise.ops.rules.operands import Block
 
 __all__: list[str] = []
@@ -37,7 +38,5 @@ def curvature(x: Block) -> Block:
 
 
 def _slope(x: Block) -> Block:
-    import scipy.special
-
     with np.errstate(all="ignore"):
-        return FACTOR / scipy.special.erfcx(HALF * x)
+        return FACTOR / special_ufunc("erfcx")(HALF * x)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import finfo
+from shardwise.base.scipy_extensions import special_ufunc
 from shardwise.ir import Array, Emit, ShapedArray, Shown, bind, define_op, literal
 from shardwise.ops.elementwise.binary import add, mul
 from shardwise.ops.elementwise.special import erf_inv as exact
@@ -220,9 +221,7 @@ def _horner(coefficients: tuple[Any, ...], w: Block, out: Block) -> None:
 def erf_inv_block(x: Block) -> Block:
     """Inverse error function of a block, for float32 and narrower with the polynomials that XLA takes."""
     if x.dtype == np.float64:
-        import scipy.special
-
-        return np.asarray(scipy.special.erfinv(x))
+        return np.asarray(special_ufunc("erfinv")(x))
     if x.dtype != np.float32:
         return erf_inv_block(x.astype(np.float32)).astype(x.dtype)
     if available():

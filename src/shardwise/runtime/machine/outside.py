@@ -12,7 +12,7 @@ import re
 from functools import cache
 from typing import Any
 
-from shardwise.base.scipy_extensions import scipy_extension
+from shardwise.base.scipy_extensions import scipy_extension, special_ufunc
 
 C_LIBRARY = (  # functions of the C library that modules may call
     "acosh", "asinh", "atan2", "atanh", "cbrt", "cos", "erf", "erfc", "fmod", "pow", "sin", "tan",
@@ -23,6 +23,7 @@ SCIPY = {  # and SciPy's, with the number of their operands
 }  # fmt: skip
 PREFIX = "scipy.special."
 LAPACK = "lapack."
+_SPECIAL = "scipy.special._ufuncs"
 _LOOP, _DATA = "ufunc.", "ufunc_data."
 # Where a ufunc keeps its numbers of operands and results; the addresses of its loops, of what these take along, their number and types.
 _COUNTS, _LOOPS, _TAKEN, _NUMBER = (object.__basicsize__ + at for at in (0, 16, 24, 32))
@@ -67,7 +68,7 @@ def _loop_of(path: str, types: str) -> tuple[int, int]:
     """The addresses of the loop and of what it takes along."""
     module, _, name = path.rpartition(".")
     try:
-        ufunc: Any = getattr(importlib.import_module(module), name)
+        ufunc: Any = special_ufunc(name) if module == _SPECIAL else getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):  # modules of NumPy's own differ between versions
         raise OSError(f"there is no ufunc {path}") from None
     at, wanted = id(ufunc), types.replace("_", "->")
