@@ -11,7 +11,6 @@ from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import DType, canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
-from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Shape
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl, nothing
@@ -296,33 +295,28 @@ def make_array_from_callback(
     return ArrayImpl(_committed_signature(shape, known, sharding), dense=dense)
 
 
-@dataclass(frozen=True, slots=True)
 class _Calls:
-    """How often and for which parts a callback is called."""
+    """For which parts a callback is called; `into_place`: each is written into the one array of this process as soon as it is there."""
 
-    shape: Shape
-    sharding: Sharding
-    shard_shape: Shape
-    replicated: bool
-    planned: bool
-    into_place: bool  # each part is written into the one array of this process as soon as it is there
-    indices: tuple[Any, ...]
+    __slots__ = ("indices", "into_place", "planned", "replicated", "shape", "shard_shape", "sharding")
+
+    def __init__(self, shape: Shape, sharding: Sharding) -> None:
+        _check_divides(sharding, shape)
+        self.shape, self.sharding, self.shard_shape = shape, sharding, sharding.shard_shape(shape)
+        self.replicated, self.planned = sharding.is_fully_replicated, _is_planned(sharding)
+        spans = spans_processes(sharding.device_list)
+        if self.replicated:
+            indices: list[Any] = [tuple(slice(None) for _ in shape)]
+        else:
+            here = sharding.addressable_devices_indices_map if spans else sharding.devices_indices_map
+            indices = list(here(shape).values())
+        self.indices = indices[:1] if self.planned else indices
+        self.into_place = not (self.replicated or self.planned or spans)
 
 
 @recent(1024)
 def _calls(shape: Shape, sharding: Sharding) -> _Calls:
-    _check_divides(sharding, shape)
-    replicated, planned = sharding.is_fully_replicated, _is_planned(sharding)
-    spans = spans_processes(sharding.device_list)
-    if replicated:
-        indices: list[Any] = [tuple(slice(None) for _ in shape)]
-    else:
-        here = sharding.addressable_devices_indices_map if spans else sharding.devices_indices_map
-        indices = list(here(shape).values())
-    if planned:
-        indices = indices[:1]
-    into_place = not (replicated or planned or spans)
-    return _Calls(shape, sharding, sharding.shard_shape(shape), replicated, planned, into_place, tuple(indices))
+    return _Calls(shape, sharding)
 
 
 @recent(4096)
