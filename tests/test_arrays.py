@@ -98,6 +98,11 @@ def test_parts_from_a_callback_are_of_one_type(mesh):
         sw.make_array_from_callback((4,), split, lambda i: np.zeros(1, np.int32 if i[0].start else np.float32))
     with pytest.raises(ValueError, match=r"Got dtype=int32 and shard dtype=float32"):
         sw.make_array_from_callback((4,), split, lambda i: np.zeros(1, np.float32), dtype=np.int32)
+    for dtype in (np.int32, np.float32, np.int32):  # what is kept of earlier calls says nothing of types
+        x = sw.make_array_from_callback((4,), split, lambda i, dtype=dtype: np.arange(4, dtype=dtype)[i])
+        assert (x.dtype, np.asarray(x).tolist()) == (dtype, [0, 1, 2, 3])
+    with pytest.raises(ValueError, match="shard shape"):
+        sw.make_array_from_callback((4,), split, lambda i: np.zeros(2, np.float32))
     keys = sw.make_array_from_callback((4,), split, lambda i: sw.random.split(sw.random.key(0), 4)[i])
     assert keys.dtype == sw.random.key(0).dtype and keys.sharding == split
 

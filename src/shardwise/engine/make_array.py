@@ -268,49 +268,70 @@ def make_array_from_callback(
         orders = None if sharding.order is None else checked_order(sharding.layout, shape, "the arguments")
         return in_order(make_array_from_callback(shape, sharding.sharding, data_callback, dtype), orders)
     _check_sharding(sharding)
-    _check_divides(sharding, shape)
     if not takes_part(sharding.device_list):
+        _check_divides(sharding, shape)
         if dtype is None:
             raise ValueError(
                 f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{api}`."
             )
         return nothing(signature(array_type(shape, canonicalize(dtype), False, sharding), sharding, True))
-    replicated, planned = sharding.is_fully_replicated, _is_planned(sharding)
-    spans = spans_processes(sharding.device_list)
-    if replicated:
-        indices: list[Any] = [tuple(slice(None) for _ in shape)]
-    else:
-        here = sharding.addressable_devices_indices_map if spans else sharding.devices_indices_map
-        indices = list(here(shape).values())
-    if planned:
-        indices = indices[:1]
-    checked = _PartCheck(shape, sharding, dtype, api)
-    if replicated or planned or spans:
-        parts = [checked.values(data_callback(index)) for index in indices]
-        sig = signature(array_type(shape, checked.dtype, False, sharding), sharding, True)
-        if replicated:
+    called = _calls(shape, sharding)
+    checked = _PartCheck(called, dtype, api)
+    if not called.into_place:
+        parts = [checked.values(data_callback(index)) for index in called.indices]
+        sig = _committed_signature(shape, checked.dtype, sharding)
+        if called.replicated:
             return _brought(sig, parts[0])
-        return without_data(sig) if planned else _of_parts(sig, parts, checked.dtype)
+        return without_data(sig) if called.planned else _of_parts(sig, parts, checked.dtype)
+    indices = called.indices
     first = checked.values(data_callback(indices[0]))
-    sig = signature(array_type(shape, checked.dtype, False, sharding), sharding, True)
     dense = np.empty(shape, physical(checked.dtype))  # each shard is written once, directly into its place
     dense[indices[0]] = first
-    free, known, expected = unguarded(), checked.dtype, sharding.shard_shape(shape)
+    free, known, expected = unguarded(), checked.dtype, called.shard_shape
     for index in indices[1:]:
         part = data_callback(index)
         as_expected = free and type(part) is np.ndarray and part.dtype is known and part.shape == expected
         dense[index] = part if as_expected else checked.values(part)
-    return ArrayImpl(sig, dense=dense)
+    return ArrayImpl(_committed_signature(shape, known, sharding), dense=dense)
+
+
+class _Calls:
+    """For which parts a callback is called; `into_place`: each is written into the one array of this process as soon as it is there."""
+
+    __slots__ = ("indices", "into_place", "planned", "replicated", "shape", "shard_shape", "sharding")
+
+    def __init__(self, shape: Shape, sharding: Sharding) -> None:
+        _check_divides(sharding, shape)
+        self.shape, self.sharding, self.shard_shape = shape, sharding, sharding.shard_shape(shape)
+        self.replicated, self.planned = sharding.is_fully_replicated, _is_planned(sharding)
+        spans = spans_processes(sharding.device_list)
+        if self.replicated:
+            indices: list[Any] = [tuple(slice(None) for _ in shape)]
+        else:
+            here = sharding.addressable_devices_indices_map if spans else sharding.devices_indices_map
+            indices = list(here(shape).values())
+        self.indices = indices[:1] if self.planned else indices
+        self.into_place = not (self.replicated or self.planned or spans)
+
+
+@recent(1024)
+def _calls(shape: Shape, sharding: Sharding) -> _Calls:
+    return _Calls(shape, sharding)
+
+
+@recent(4096)
+def _committed_signature(shape: Shape, dtype: DType, sharding: Sharding) -> Signature:
+    """That of committed arrays with no weak type."""
+    return signature(array_type(shape, dtype, False, sharding), sharding, True)
 
 
 class _PartCheck:
     """Checks the results of a callback: each must have the shard's shape, and all must have one dtype."""
 
-    __slots__ = ("_api", "_given", "_shape", "_shard_shape", "_sharding", "dtype")
+    __slots__ = ("_api", "_called", "_given", "dtype")
 
-    def __init__(self, shape: Shape, sharding: Sharding, dtype: Any, api: str) -> None:
-        self._shape, self._sharding, self._given, self._api = shape, sharding, dtype, api
-        self._shard_shape = sharding.shard_shape(shape)
+    def __init__(self, called: _Calls, dtype: Any, api: str) -> None:
+        self._called, self._given, self._api = called, dtype, api
         self.dtype: Any = None  # of all results, set by the first
 
     def values(self, x: Any) -> np.ndarray[Any, Any]:
@@ -327,10 +348,11 @@ class _PartCheck:
             raise ValueError(
                 f"Input buffers to `Array` must have matching dtypes. Got {found}, expected {self.dtype} for buffer: {part}"
             )
-        if part.shape != self._shard_shape:
+        called = self._called
+        if part.shape != called.shard_shape:
             raise ValueError(
-                f"Expected shard shape {self._shard_shape} doesn't match the single device array shape {part.shape}. Shape of "
-                f"Array is {self.dtype.name}[{','.join(map(str, self._shape))}] with sharding {self._sharding}"
+                f"Expected shard shape {called.shard_shape} doesn't match the single device array shape {part.shape}. Shape of "
+                f"Array is {self.dtype.name}[{','.join(map(str, called.shape))}] with sharding {called.sharding}"
             )
         return part
 

@@ -118,7 +118,7 @@ def test_transforms_of_nothing(shape):
 def test_a_copy_is_transformed_in_place(kind, order, monkeypatch):
     """The operand stays as it is, and the result is the same."""
     x = RNG.normal(size=(1, 6, 8)) + 1j * RNG.normal(size=(1, 6, 8))
-    x = np.asarray(x.real if kind is FftType.RFFT else x, order=order)
+    x = np.asarray(x.real if kind is FftType.RFFT else x[..., :5] if kind is FftType.IRFFT else x, order=order)
     env, params, before = Env(("x",), (4,)), dict(fft_type=kind, fft_lengths=(6, 8)), x.copy()
     want = fft_p.kernel(env, x, **params)
     monkeypatch.setattr(fft_module, "_IN_PLACE", 1)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from shardwise.ops.devices.each import Operands, first_operands
 from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import Kernel, line_of
 from shardwise.ops.devices.rules import same_dims
+from shardwise.ops.rules import pocketfft
 from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import thread_count
@@ -41,10 +41,7 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim:
 
 
 def _transformed(x: Ndarray, at: int, inverse: bool) -> Ndarray:
-    import scipy.fft  # takes 30 ms, so it waits for the first transform
-
-    transform: Any = scipy.fft.ifft if inverse else scipy.fft.fft
-    return transform(x, axis=at, workers=thread_count() if x.size >= _THREADED else 1)
+    return pocketfft.transform(x, (at,), inverse, thread_count() if x.size >= _THREADED else 1)
 
 
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, inverse: bool) -> Ndarray:

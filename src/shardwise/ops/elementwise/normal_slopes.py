@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from shardwise.base.scipy_extensions import special_ufunc
 from shardwise.base.shapes import Ndarray
 
 __all__: list[str] = []
@@ -37,7 +38,5 @@ def curvature(x: Ndarray) -> Ndarray:
 
 
 def _slope(x: Ndarray) -> Ndarray:
-    import scipy.special
-
     with np.errstate(all="ignore"):
-        return FACTOR / scipy.special.erfcx(HALF * x)
+        return FACTOR / special_ufunc("erfcx")(HALF * x)

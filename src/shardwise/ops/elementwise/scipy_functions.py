@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.scipy_extensions import special_ufunc
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.op import Params, Types
@@ -27,13 +28,11 @@ def _function(name: str) -> Any:
     """SciPy's ufunc in the operands' precision, or in double if it has no other loop."""
 
     def function(*blocks: Ndarray) -> Ndarray:
-        import scipy.special
-
         dtype = blocks[0].dtype
         if dtype.itemsize < 4:
             blocks = tuple(b.astype(np.float32) for b in blocks)
         with np.errstate(all="ignore"):
-            out = np.asarray(getattr(scipy.special, name)(*blocks)).astype(dtype, copy=False)
+            out = np.asarray(special_ufunc(name)(*blocks)).astype(dtype, copy=False)
         if len(blocks) > 1:  # at a pole of one operand some functions ignore the others
             np.copyto(out, np.array(np.nan, dtype), where=functools.reduce(np.logical_or, map(np.isnan, blocks)))
         return out
@@ -217,12 +216,10 @@ _several_pointwise = later("shardwise.runtime.small", "several_pointwise")
 
 def _pair(name: str) -> Op:
     def kernel(env: Env, x: Ndarray) -> tuple[Ndarray, ...]:
-        import scipy.special
-
         (block,) = aligned(env, [x])
         wide = block.astype(np.float32) if x.dtype.itemsize < 4 else block
         with np.errstate(all="ignore"):
-            found = [np.asarray(v).astype(x.dtype, copy=False) for v in getattr(scipy.special, name)(wide)]
+            found = [np.asarray(v).astype(x.dtype, copy=False) for v in special_ufunc(name)(wide)]
         found[0] = np.copysign(found[0], x.dtype.type(1) * block)  # odd, also at -0.0
         return tuple(found)
 

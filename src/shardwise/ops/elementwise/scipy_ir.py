@@ -8,10 +8,22 @@ from collections.abc import Callable
 from shardwise.ir import Emit
 from shardwise.ops.elementwise.normal_slopes import FACTOR, HALF
 from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm_powers
-from shardwise.runtime.machine.outside import PREFIX, SCIPY
 
 _COST = 150  # of a call, in additions
+_UFUNCS = "scipy.special._ufuncs."
+_POLES_COST = 300
+_IN_DOUBLE = {  # functions without a name in `lax` whose elements are computed in double, with the number of their operands
+    "betaln": 2, "dawsn": 1, "erfcx": 1, "expi": 1, "gamma": 1, "log_ndtr": 1, "ndtri": 1, "owens_t": 2, "poch": 2, "psi": 1,
+    "spence": 1,
+}  # fmt: skip
 Write = Callable[..., Lane]
+
+
+def by_ufunc(w: Lanes, name: str, *operands: Lane, results: int = 1) -> list[Lane]:
+    """The results of SciPy's ufunc, in the operands' precision."""
+    x = operands[0]
+    kind = "float32" if x.type == "float" else x.dtype
+    return each_by_ufunc(w, _UFUNCS + name, *operands, results=[kind] * results)
 
 
 def by_scipy(name: str, special: Write | None = None, kinds: str = "w") -> Emit:
@@ -19,7 +31,7 @@ def by_scipy(name: str, special: Write | None = None, kinds: str = "w") -> Emit:
 
     def write(w: Lanes, *operands: Lane) -> Lane:
         wide = [w.convert(x, "float64") for x in operands]
-        found = w.convert(w.each(PREFIX + name, *wide), operands[0].dtype)
+        found = w.convert(by_ufunc(w, name, *wide)[0], operands[0].dtype)
         return found if special is None else special(w, found, *operands)
 
     return Emit(write, kinds, cost=_COST)
@@ -72,17 +84,7 @@ def _erf_inv(w: Lanes, x: Lane) -> Lane:
 ERF_INV = Emit(_erf_inv, "f", cost=120)
 
 
-# -- functions that SciPy exports as ufuncs alone --------------------------------------------------------------------------
-
-_UFUNCS = "scipy.special._ufuncs."
-_POLES_COST = 300
-
-
-def by_ufunc(w: Lanes, name: str, *operands: Lane, results: int = 1) -> list[Lane]:
-    """The results of SciPy's ufunc, in the operands' precision."""
-    x = operands[0]
-    kind = "float32" if x.type == "float" else x.dtype
-    return each_by_ufunc(w, _UFUNCS + name, *operands, results=[kind] * results)
+# -- functions with several results, or loops of their own -----------------------------------------------------------------
 
 
 def _whole(w: Lanes, x: Lane) -> Lane:
@@ -134,8 +136,8 @@ POLYGAMMA = Emit(_polygamma, "f", cost=2 * _POLES_COST)
 
 def _log_ndtr_slope(w: Lanes, x: Lane) -> Lane:
     wide = w.convert(x, "float64")
-    tail = w.each(PREFIX + "erfcx", w.binary("mul", wide, w.like(HALF, wide)))
-    return w.convert(w.binary("div", w.like(FACTOR, wide), tail), x.dtype)
+    (tail,) = by_ufunc(w, "erfcx", w.mul(wide, w.like(HALF, wide)))
+    return w.convert(w.div(w.like(FACTOR, wide), tail), x.dtype)
 
 
 def emit_of(name: str, arity: int, kinds: str) -> Emit | None:
@@ -147,7 +149,7 @@ def emit_of(name: str, arity: int, kinds: str) -> Emit | None:
     exported = by_scipy(name, odd if name == "owens_t" else nan_of_nans if arity > 1 else None)
 
     def write(w: Lanes, *operands: Lane) -> Lane:
-        if SCIPY.get(name) == arity and not operands[0].complex:
+        if _IN_DOUBLE.get(name) == arity and not operands[0].complex:
             return exported.write(w, *operands)
         (found,) = by_ufunc(w, name, *operands)
         return nan_of_nans(w, found, *operands) if arity > 1 else found

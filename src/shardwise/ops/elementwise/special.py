@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.scipy_extensions import special_ufunc
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Emit, Op, bind
 from shardwise.ops.elementwise import elementwise_ir as ir
@@ -26,12 +27,10 @@ def _scipy(name: str, compute: type[np.floating] = np.float32) -> Callable[..., 
     """SciPy's function on blocks of any float dtype; dtypes narrower than `compute` are computed in `compute`."""
 
     def function(*blocks: Ndarray) -> Ndarray:
-        import scipy.special
-
         dtype = blocks[0].dtype
         if dtype.itemsize < np.dtype(compute).itemsize:
             blocks = tuple(b.astype(compute) for b in blocks)
-        return np.asarray(getattr(scipy.special, name)(*blocks)).astype(dtype, copy=False)
+        return np.asarray(special_ufunc(name)(*blocks)).astype(dtype, copy=False)
 
     return function
 
@@ -60,7 +59,7 @@ def _lgamma(x: Ndarray) -> Ndarray:
 
 _gammaln = _scipy("gammaln")
 _psi, _inverse = _scipy("psi"), _scipy("erfinv")
-_gammainc, _gammaincc, _hurwitz = _scipy("gammainc"), _scipy("gammaincc"), _scipy("zeta")
+_gammainc, _gammaincc, _hurwitz = _scipy("gammainc"), _scipy("gammaincc"), _scipy("_zeta")
 
 
 def _digamma(x: Ndarray) -> Ndarray:
@@ -70,10 +69,8 @@ def _digamma(x: Ndarray) -> Ndarray:
 
 def _polygamma(m: Ndarray, x: Ndarray) -> Ndarray:
     """The derivative of order m of digamma, by the Hurwitz zeta function: (-1)**(m+1) * m! * zeta(m+1, x)."""
-    import scipy.special as special
-
     n, y = m.astype(np.float64), x.astype(np.float64)
-    size = special.gamma(n + 1) * _zeta(n + 1, y)
+    size = special_ufunc("gamma")(n + 1) * _zeta(n + 1, y)
     value = np.where(n == 0, _digamma(y), np.where(np.mod(n, 2) == 1, size, -size))
     return np.where((n < 0) | (n != np.floor(n)), np.nan, value).astype(x.dtype)
 
@@ -88,14 +85,13 @@ def _igamma_grad_a(a: Ndarray, x: Ndarray) -> Ndarray:
 
 
 def _gamma_derivative(a: Ndarray, x: Ndarray) -> Ndarray:
-    import scipy.special as special
-
     a64, x64 = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
     # SciPy's function is real, which rules out complex steps; four points give the derivative to about 1e-10.
     h = 1e-3 * np.maximum(a64, 1e-3)
     # Use the smaller of the two tails: its differences are more exact.
     tail = x64 > a64
-    f = lambda k: np.where(tail, -special.gammaincc(a64 + k * h, x64), special.gammainc(a64 + k * h, x64))  # noqa: E731
+    low, high = special_ufunc("gammainc"), special_ufunc("gammaincc")
+    f = lambda k: np.where(tail, -high(a64 + k * h, x64), low(a64 + k * h, x64))  # noqa: E731
     out = (f(-2) - 8 * f(-1) + 8 * f(1) - f(2)) / (12 * h)
     near = a64 < 2 * h  # no points on the left
     if near.any():
@@ -125,10 +121,8 @@ def _zeta(x: Ndarray, q: Ndarray) -> Ndarray:
 
 def _random_gamma_grad(a: Ndarray, x: Ndarray) -> Ndarray:
     """The derivative of a sample x of the gamma distribution in the shape a: -(dP/da) / (dP/dx)."""
-    import scipy.special as special
-
     a64, x64 = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
-    density = np.exp((a64 - 1) * np.log(x64) - x64 - special.gammaln(a64))
+    density = np.exp((a64 - 1) * np.log(x64) - x64 - special_ufunc("gammaln")(a64))
     out = -_gamma_derivative(a64, x64) / density
     nothing = (a64 > 0) & ((x64 == 0) | ((x64 > 0) & (density == 0)))  # at 0, and far in the tail
     return np.where(nothing, 0, out).astype(x.dtype)

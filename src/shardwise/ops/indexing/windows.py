@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from shardwise.base.scipy_extensions import scipy_extension
 from shardwise.base.shapes import Ndarray
 from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
@@ -275,11 +276,10 @@ def combine_rows(
 
 def _add_rows(flat: Ndarray, position: Ndarray, rows: Ndarray, sign: int) -> None:
     """Row-wise accumulation as a product with a sparse matrix with one entry per column: 8 times faster than ufunc.at."""
-    from scipy.sparse import _sparsetools
-
+    sparse = scipy_extension("sparse._sparsetools")
     (size, columns), count = flat.shape, position.size
     weights = np.full(count, sign).astype(flat.dtype)  # wraps to the correct weight for unsigned types
     source = np.ascontiguousarray(rows).reshape(-1)
     position = position.astype(np.int64, copy=False)
     ends = np.arange(count + 1)  # column i has the entries from ends[i] to ends[i + 1]
-    _sparsetools.csc_matvecs(size, count, columns, ends, position, weights, source, flat.reshape(-1))
+    sparse.csc_matvecs(size, count, columns, ends, position, weights, source, flat.reshape(-1))

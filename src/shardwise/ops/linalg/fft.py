@@ -19,6 +19,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.linalg import fft_loops
 from shardwise.ops.linalg.fft_partition import fft_partition
+from shardwise.ops.rules import pocketfft
 from shardwise.ops.rules.derivative import do, filled, later, scalar
 from shardwise.ops.rules.operands import check_kind, dtype_kind, operand
 from shardwise.runtime.copies import row_major
@@ -119,20 +120,21 @@ def _fft_kernel(env: Env, x: Ndarray, *, fft_type: FftType, fft_lengths: tuple[i
     if whole and x.size >= _OWN and fft_loops.fits(x, fft_lengths):
         x = x if x.flags.c_contiguous else row_major(x)
         return fft_loops.transform(x, fft_lengths, fft_type is FftType.IFFT)
-    return _by_scipy(x, fft_type, fft_lengths, whole and x.nbytes >= _IN_PLACE and x.flags.c_contiguous)
+    return _by_library(x, fft_type, fft_lengths, whole and x.nbytes >= _IN_PLACE and x.flags.c_contiguous)
 
 
-def _by_scipy(x: Ndarray, fft_type: FftType, fft_lengths: tuple[int, ...], in_place: bool) -> Ndarray:
+def _by_library(x: Ndarray, fft_type: FftType, fft_lengths: tuple[int, ...], in_place: bool) -> Ndarray:
     """`in_place`: of a copy."""
-    import scipy.fft
-
-    axes = tuple(range(-len(fft_lengths), 0))
-    transform: Any = (scipy.fft.fftn, scipy.fft.ifftn, scipy.fft.rfftn, scipy.fft.irfftn)[fft_type]
+    dims = range(x.ndim - len(fft_lengths), x.ndim)
     workers = thread_count() if prod(x.shape) >= _THREADED else 1
 
     def transformed(workers: int) -> Ndarray:
+        if fft_type is FftType.RFFT:
+            return pocketfft.transform_of_real(x, dims, workers)
+        if fft_type is FftType.IRFFT:
+            return pocketfft.inverse_to_real(x, dims, fft_lengths[-1], workers)
         given = row_major(x) if in_place else x
-        return transform(given, s=fft_lengths, axes=axes, workers=workers, overwrite_x=in_place)
+        return pocketfft.transform(given, dims, fft_type is FftType.IFFT, workers, in_place)
 
     try:
         return transformed(workers)

@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.scipy_extensions import scipy_extension
 from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.linalg.tridiagonal import perturbed_tridiagonal_solve
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 Core = tuple[Ints, np.dtype[Any]]  # shape and type of one matrix of a result
+
+_PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}  # of the routines for a type
 
 
 _SHARED = 1 << 20  # multiplications from which a second thread pays
@@ -79,17 +82,13 @@ def each(
 @functools.cache
 def lapack_routine(name: str, dtype: np.dtype[Any]) -> Any:
     """SciPy's LAPACK routine of this name, without prefix, for a type."""
-    from scipy.linalg import get_lapack_funcs
-
-    return get_lapack_funcs(name, dtype=dtype)
+    return getattr(scipy_extension("linalg._flapack"), _PREFIX[dtype.char] + name)
 
 
 @functools.cache
 def blas_routine(name: str, dtype: np.dtype[Any]) -> Any:
     """SciPy's BLAS routine of this name, without prefix, for a type."""
-    from scipy.linalg import get_blas_funcs
-
-    return get_blas_funcs(name, dtype=dtype)
+    return getattr(scipy_extension("linalg._fblas"), _PREFIX[dtype.char] + name)
 
 
 def nan_of(dtype: np.dtype[Any]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import finfo
+from shardwise.base.scipy_extensions import special_ufunc
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, Emit, ShapedArray, Shown, bind, define_op, literal
 from shardwise.ops.elementwise.binary import add, mul
@@ -221,9 +222,7 @@ def _horner(coefficients: tuple[Any, ...], w: Ndarray, out: Ndarray) -> None:
 def erf_inv_block(x: Ndarray) -> Ndarray:
     """Inverse error function of a block, for float32 and narrower with the polynomials that XLA takes."""
     if x.dtype == np.float64:
-        import scipy.special
-
-        return np.asarray(scipy.special.erfinv(x))
+        return np.asarray(special_ufunc("erfinv")(x))
     if x.dtype != np.float32:
         return erf_inv_block(x.astype(np.float32)).astype(x.dtype)
     if available():

@@ -102,18 +102,21 @@ class WorkLoop:
         w.units("%units", lambda unit: body(w, unit))
         self._function = w
         self._kernel: Kernel | None = None
+        self._slower = 0.0  # of the call that it was compiled for
         self._arrays = len(arrays)
         self._calls = Bounded[tuple[int, ...], Call](LAYOUTS)
 
     def _compiled(self, slower: float) -> Kernel:
-        self._kernel = self._function.compiled(slower)
+        self._kernel, self._slower = self._function.compiled(slower), slower
         return self._kernel
 
     def call(self, units: int, numbers: Sequence[int], threads: int, slower: float = math.inf) -> Call:
         """The call for the units below `units`, on the addresses of the arrays, which may be called again. `slower`: nanoseconds that it
         would take longer as a draft.
         """
-        kernel = self._kernel or self._compiled(slower)
+        kernel = self._kernel
+        if kernel is None or slower > 4 * self._slower:  # for larger arrays a draft may not pay
+            kernel = self._compiled(slower)
         return Call(kernel, (units, *numbers), self._arrays, min(units, threads))
 
     def __call__(
@@ -122,12 +125,15 @@ class WorkLoop:
         numbers: Sequence[int],
         arrays: Sequence[np.ndarray[Any, Any]],
         threads: int | None = None,
-        slower: float = math.inf,
+        slower: float | None = None,
     ) -> None:
-        """Run it for the units below `units`; by as many threads as a call may use where `threads` is None."""
+        """Run it for the units below `units`; by as many threads as a call may use where `threads` is None. `slower`: as in `call`; None:
+        what loops take that visit each element of the arrays.
+        """
         key = (thread_count() if threads is None else threads, units, *numbers)
         call = self._calls.get(key)
         if call is None:
+            slower = costs.DRAFT_VISITED * sum([a.size for a in arrays]) if slower is None else slower
             call = self._calls[key] = self.call(units, numbers, key[0], slower)
         call(*[address(a) for a in arrays])
 

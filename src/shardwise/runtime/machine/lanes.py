@@ -11,7 +11,6 @@ from __future__ import annotations
 from shardwise.runtime.machine.arithmetic import Arithmetic
 from shardwise.runtime.machine.flow import RARE
 from shardwise.runtime.machine.lane import SHORT, STORED, TYPES, Lane
-from shardwise.runtime.machine.outside import PREFIX
 
 
 class Lanes(Arithmetic):
@@ -139,8 +138,7 @@ class Lanes(Arithmetic):
         """An outside `function` of every lane, one after the other: for what has no vector form, and rare cases."""
         x = args[0]
         v, t, n = self.vector(x.type), x.type, self.width
-        more = [("i32", "0")] if function.startswith(PREFIX) else []  # SciPy's functions have a flag of Cython's
-        self.declare(function, f"declare {t} @{function}({', '.join([t] * len(args) + [kind for kind, _ in more])})")
+        self.declare(function, f"declare {t} @{function}({', '.join([t] * len(args))})")
         name = f"each.{function}.{n}"  # one module may have vectors of several widths
         takes = ", ".join(f"{v} %x{i}" for i in range(len(args)))
         w = Lanes(n, self.wide)
@@ -148,13 +146,12 @@ class Lanes(Arithmetic):
 
         def lane(i: str, out: list[str]) -> list[str]:
             given = [w.value(f"extractelement {v} %x{k}, i64 {i}") for k in range(len(args))]
-            passed = [*[(t, one) for one in given], *more]
-            y = w.value(f"call {t} @{function}({', '.join(f'{kind} {one}' for kind, one in passed)})")
+            y = w.value(f"call {t} @{function}({', '.join(f'{t} {one}' for one in given)})")
             return [w.value(f"insertelement {v} {out[0]}, {t} {y}, i64 {i}")]
 
         (out,) = w.loop(0, n, lane, [(v, "poison")])
         w.line(f"ret {v} {out}")
-        self.declare(name, f"define internal {v} @{name}({takes}) noinline {{\n{w.body()}\n}}")
+        self.declare(name, f"define internal {v} @{name}({takes}) noinline #0 {{\n{w.body()}\n}}")
         return self.let(f"call {v} @{name}({', '.join(f'{v} {a.ref}' for a in args)})", x.dtype)
 
     def some(self, mask: Lane) -> str:

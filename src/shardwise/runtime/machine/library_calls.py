@@ -104,4 +104,4 @@ def _each(w: Lanes, name: str, ufunc: str, types: str, kinds: Sequence[str], cou
         made = inner.value(f"insertvalue {result} {made}, {vectors[k]} {found}, {k - count}")
     inner.line(f"ret {result} {made}")
     takes = ", ".join(f"{vectors[k]} %x{k}" for k in range(count))
-    return f"define internal {result} @{name}({takes}) noinline {{\n{inner.body()}\n}}"
+    return f"define internal {result} @{name}({takes}) noinline #0 {{\n{inner.body()}\n}}"

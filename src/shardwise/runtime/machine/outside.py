@@ -1,5 +1,5 @@
-"""Functions that machine code calls: of the C library by name, SciPy's of doubles as ``scipy.special.<name>``, its LAPACK's as
-``lapack.<name>``, and inner loops of ufuncs as ``ufunc.<module>.<name>.<types>``, which `loop_symbol` names.
+"""Functions that machine code calls: of the C library by name, those of SciPy's LAPACK as ``lapack.<name>``, and inner loops of ufuncs
+as ``ufunc.<module>.<name>.<types>``, which `loop_symbol` names.
 
 In: a name. Out: an address.
 """
@@ -12,15 +12,13 @@ import re
 from functools import cache
 from typing import Any
 
+from shardwise.base.scipy_extensions import scipy_extension, special_ufunc
+
 C_LIBRARY = (  # functions of the C library that modules may call
     "acosh", "asinh", "atan2", "atanh", "cbrt", "cos", "erf", "erfc", "fmod", "pow", "sin", "tan",
 )  # fmt: skip
-SCIPY = {  # and SciPy's, with the number of their operands
-    "betainc": 3, "betaln": 2, "dawsn": 1, "erfcx": 1, "erfinv": 1, "expi": 1, "gamma": 1, "gammainc": 2, "gammaincc": 2,
-    "gammaln": 1, "i0e": 1, "i1e": 1, "log_ndtr": 1, "ndtri": 1, "owens_t": 2, "poch": 2, "psi": 1, "spence": 1,
-}  # fmt: skip
-PREFIX = "scipy.special."
 LAPACK = "lapack."
+_SPECIAL = "scipy.special._ufuncs"
 _LOOP, _DATA = "ufunc.", "ufunc_data."
 # Where a ufunc keeps its numbers of operands and results; the addresses of its loops, of what these take along, their number and types.
 _COUNTS, _LOOPS, _TAKEN, _NUMBER = (object.__basicsize__ + at for at in (0, 16, 24, 32))
@@ -28,8 +26,6 @@ _COUNTS, _LOOPS, _TAKEN, _NUMBER = (object.__basicsize__ + at for at in (0, 16, 
 
 def outside_address(name: str) -> int:
     """The address of a function. OSError if there is none."""
-    if name.startswith(PREFIX):
-        return _scipy_address(name.removeprefix(PREFIX))
     if name.startswith(LAPACK):
         return _lapack_address(name.removeprefix(LAPACK))
     if name.startswith((_LOOP, _DATA)):
@@ -45,9 +41,8 @@ def outside_address(name: str) -> int:
 
 def named_in(code: bytes) -> dict[str, int]:
     """The addresses of the functions that object code may call."""
-    called = [name for name in map(PREFIX.__add__, SCIPY) if name.encode() in code]
     others = {found.decode() for found in re.findall(rb"(?:ufunc|ufunc_data|lapack)\.[\w.]+", code)}
-    return {name: outside_address(name) for name in (*C_LIBRARY, *called, *sorted(others))}
+    return {name: outside_address(name) for name in (*C_LIBRARY, *sorted(others))}
 
 
 def loop_symbol(ufunc: str, types: str) -> tuple[str, str]:
@@ -65,7 +60,7 @@ def _loop_of(path: str, types: str) -> tuple[int, int]:
     """The addresses of the loop and of what it takes along."""
     module, _, name = path.rpartition(".")
     try:
-        ufunc: Any = getattr(importlib.import_module(module), name)
+        ufunc: Any = special_ufunc(name) if module == _SPECIAL else getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):  # modules of NumPy's own differ between versions
         raise OSError(f"there is no ufunc {path}") from None
     at, wanted = id(ufunc), types.replace("_", "->")
@@ -79,31 +74,13 @@ def _loop_of(path: str, types: str) -> tuple[int, int]:
     return loop, taken
 
 
-def _scipy_address(name: str) -> int:
-    """SciPy exports its functions to other compiled code as capsules, whose names are their types; one for each type of operands."""
-    wanted = f"double ({'double, ' * SCIPY[name]}int __pyx_skip_dispatch)"
-    for key in (name, *(f"__pyx_fuse_{i}{name}" for i in range(4))):
-        found = _exported("scipy.special.cython_special", key)
-        if found is not None and found[0] == wanted:
-            return found[1]
-    raise OSError(f"SciPy's function {name} of doubles was not found")
-
-
 def _lapack_address(name: str) -> int:
-    found = _exported("scipy.linalg.cython_lapack", name)
-    if found is None:
-        raise OSError(f"SciPy's LAPACK has no routine {name}")
-    return found[1]
-
-
-def _exported(module: str, name: str) -> tuple[str, int] | None:
-    """The type and the address of a function that a module of SciPy's exports to compiled code."""
-    capsule: Any = importlib.import_module(module).__pyx_capi__.get(name)
+    """SciPy exports its routines to other compiled code as capsules, whose names are their types."""
+    capsule: Any = scipy_extension("linalg.cython_lapack").__pyx_capi__.get(name)
     if capsule is None:
-        return None
+        raise OSError(f"SciPy's LAPACK has no routine {name}")
     python = ctypes.pythonapi
     python.PyCapsule_GetName.restype, python.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     python.PyCapsule_GetPointer.restype = ctypes.c_void_p
     python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    kind: bytes = python.PyCapsule_GetName(capsule)
-    return kind.decode(), python.PyCapsule_GetPointer(capsule, kind)
+    return python.PyCapsule_GetPointer(capsule, python.PyCapsule_GetName(capsule))

@@ -399,7 +399,7 @@ def _interrupted() -> str:
     w.returns(w.value(f"icmp ne i32 {raised}, 0"), "i1 true")
     w.line(f"store ptr {w.value(f'call ptr {tool(0)}()')}, ptr %held, align 8")
     w.line("ret i1 false")
-    return f"define internal i1 @interrupted(ptr %tools, ptr %held) noinline {{\n{w.body()}\n}}"
+    return f"define internal i1 @interrupted(ptr %tools, ptr %held) noinline #0 {{\n{w.body()}\n}}"
 
 
 def _check_operands(code: Code, operands: Iterable[int]) -> None:

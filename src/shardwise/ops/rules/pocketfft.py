@@ -1,0 +1,72 @@
+"""Fourier transforms by pocketfft, SciPy's library: directly, or through `scipy.fft`, which takes long to import."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.scipy_extensions import scipy_extension
+from shardwise.base.shapes import Ndarray
+
+_PLAIN, _DIVIDED = 0, 2  # how it scales: not at all, or by one over the number of elements
+
+
+def transform(
+    x: Ndarray, dims: Sequence[int], inverse: bool = False, workers: int = 1, in_place: bool = False
+) -> Ndarray:
+    """The transform of complex `x` along `dims`. `in_place`: written over `x`. RuntimeError where the system starts no more threads."""
+    x = _as_needed(x)
+    return _library().c2c(
+        x, tuple(dims), not inverse, _DIVIDED if inverse else _PLAIN, x if in_place else None, workers
+    )
+
+
+def transform_of_real(x: Ndarray, dims: Sequence[int], workers: int = 1) -> Ndarray:
+    """The transform of real `x`: half a spectrum along the last of `dims`."""
+    return _library().r2c(_as_needed(x), tuple(dims), True, _PLAIN, None, workers)
+
+
+def inverse_to_real(x: Ndarray, dims: Sequence[int], last: int, workers: int = 1) -> Ndarray:
+    """The real values, `last` along the last of `dims`, of which `x` is half a spectrum."""
+    return _library().c2r(_as_needed(x), tuple(dims), last, False, _DIVIDED, None, workers)
+
+
+def _as_needed(x: Ndarray) -> Ndarray:
+    """Aligned and of this machine's byte order."""
+    return x if x.flags.aligned and x.dtype.isnative else np.array(x, x.dtype.newbyteorder("="))
+
+
+@functools.cache
+def _library() -> Any:
+    try:
+        found = scipy_extension("fft._pocketfft.pypocketfft")
+    except ImportError:
+        return _Public
+    return found if all(hasattr(found, name) for name in ("c2c", "r2c", "c2r")) else _Public
+
+
+class _Public:
+    """The same functions through `scipy.fft`."""
+
+    @staticmethod
+    def c2c(x: Ndarray, dims: Any, forward: bool, scale: int, out: Ndarray | None, workers: int) -> Any:
+        import scipy.fft
+
+        made = scipy.fft.fftn if forward else scipy.fft.ifftn
+        return made(x, axes=dims, workers=workers, overwrite_x=out is not None)
+
+    @staticmethod
+    def r2c(x: Ndarray, dims: Any, forward: bool, scale: int, out: None, workers: int) -> Any:
+        import scipy.fft
+
+        return scipy.fft.rfftn(x, axes=dims, workers=workers)
+
+    @staticmethod
+    def c2r(x: Ndarray, dims: Any, last: int, forward: bool, scale: int, out: None, workers: int) -> Any:
+        import scipy.fft
+
+        sizes = [x.shape[d] for d in dims[:-1]]
+        return scipy.fft.irfftn(x, s=[*sizes, last], axes=dims, workers=workers)
