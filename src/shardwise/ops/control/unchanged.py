@@ -1,7 +1,6 @@
 """What a loop's body hands through: a carry that no step changes is a constant of the loop, and entries that are outputs stay stacked.
 
-So reverse-mode derivatives go past a `while_loop` that leaves a carry as it is, slopes of such a carry are as weakly typed as the value,
-and `vmap` maps it only where the body needs it mapped.
+So reverse-mode derivatives go past a `while_loop` that leaves a carry as it is, and `vmap` maps it only where the body needs it mapped.
 """
 
 from __future__ import annotations
