@@ -310,3 +310,27 @@ def test_classes_of_namedtuples_are_registered_quietly():
         warnings.simplefilter("error")
         tu.register_pytree_node(pair, lambda p: ((p.a,), p.b), lambda b, children: pair(children[0], b))
     assert tu.tree_leaves(pair(1, 2)) == [1] and tu.tree_map(lambda x: x + 1, pair(1, 2)) == pair(2, 2)
+
+
+@pytest.mark.parametrize("found", [None, 5, (1,), (1, 2, 3), [[1.0], None], (5, None), (None, None)])
+def test_flatten_functions_give_children_and_metadata(found):
+    kind = type("Kind", (), {})
+    tu.register_pytree_node(kind, lambda _: found, lambda _aux, _children: kind())
+    for flatten in (tu.tree_leaves, tu.tree_structure, tu.tree_flatten_with_path, sw.jit(lambda _: 1.0)):
+        with pytest.raises(ValueError, match=r"flatten function of pytree node .*Kind.* should return a tuple"):
+            flatten(kind())
+
+
+@pytest.mark.parametrize("found", [((1.0,), None), (([tu.GetAttrKey("a"), 1.0],), None), (5, None), None])
+def test_flatten_functions_with_keys_give_pairs(found):
+    kind = type("Kind", (), {})
+    tu.register_pytree_with_keys(kind, lambda _: found, lambda _aux, _children: kind(), lambda _: ((1.0,), None))
+    assert tu.tree_leaves(kind()) == [1.0]
+    with pytest.raises(ValueError, match=r"flatten function .*Kind.* should return"):
+        tu.tree_flatten_with_path(kind())
+
+
+def test_children_may_be_any_iterable():
+    kind = type("Kind", (), {})
+    tu.register_pytree_node(kind, lambda _: ((i for i in (1.0, 2.0)), None), lambda _aux, _children: kind())
+    assert tu.tree_leaves(kind()) == [1.0, 2.0]

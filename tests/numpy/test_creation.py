@@ -371,3 +371,10 @@ def test_numpy_reads_texts_and_objects_for_a_named_dtype(make):
     assert make(np.array(["1", "2"]), jnp.float32).tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match="None is not a valid value"):
         make([1, None], jnp.float32)
+
+
+def test_masked_arrays_have_their_data_where_a_dtype_is_given():
+    masked = np.ma.array([1.0, 2.0], mask=[0, 1])
+    assert jnp.asarray(masked, jnp.int8).tolist() == jnp.array(masked).tolist() == [1, 2]
+    with pytest.raises(ValueError, match="masked"):
+        jnp.asarray(masked)

@@ -7,7 +7,7 @@ import pytest
 
 import shardwise
 import shardwise.numpy as jnp
-from shardwise.sharding import AxisType, Mesh, NamedSharding, P
+from shardwise.sharding import AxisType, Mesh, NamedSharding, P, use_mesh
 from tests.numpy.face import cases, check_case, check_error
 
 CASES = """
@@ -195,5 +195,10 @@ def test_out_sharding_of_shapes():
     ):
         np.testing.assert_array_equal(got, want)
         assert got.sharding.spec == spec
+    twice = jnp.repeat(x, 2, axis=0)  # JAX repeats slices of a split dim as often where no mesh is in context
+    np.testing.assert_array_equal(twice, np.repeat(np.asarray(x), 2, 0))
+    assert twice.sharding.spec == P("x", "y")
     with pytest.raises(ValueError, match="out_sharding"):
+        jnp.repeat(x, np.array([1, 2, 0, 3]), axis=0)
+    with use_mesh(mesh), pytest.raises(ValueError, match="out_sharding"):
         jnp.repeat(x, 2, axis=0)

@@ -276,7 +276,7 @@ def register_pytree_node(
 
     `flatten_func(x) -> (children, aux)` with a hashable, comparable `aux`; `unflatten_func(aux, children) -> x`;
     `flatten_with_keys_func(x) -> ((key, child) pairs, aux)` names the children in key paths. ValueError if the class
-    is registered already.
+    is registered already, and when a tree is flattened if a function gives no such pair.
 
     >>> class Pair:
     ...     def __init__(self, a, b):
@@ -290,6 +290,32 @@ def register_pytree_node(
     with warnings.catch_warnings():
         if issubclass(nodetype, tuple):  # optree warns of classes of namedtuples, which are nodes as they are
             warnings.simplefilter("ignore", UserWarning)
-        optree.register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=NAMESPACE)  # type: ignore[arg-type]
+        flatten: Any = _checked(flatten_func)
+        optree.register_pytree_node(nodetype, flatten, unflatten_func, namespace=NAMESPACE)
     _LEAVES.discard(nodetype)
     _registry[nodetype] = Registration(flatten_func, unflatten_func, flatten_with_keys_func)
+
+
+def _checked(flatten_func: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`flatten_func`, whose results have to be pairs of children and metadata."""
+
+    def flatten(node: Any) -> Any:
+        found = flatten_func(node)
+        if type(found) is tuple and len(found) == 2 and type(found[0]) in (tuple, list):
+            return found
+        return flattened_pair(found, node)
+
+    return flatten
+
+
+def flattened_pair(found: Any, node: Any) -> tuple[Any, Any]:
+    """What a flatten function gave for `node`; ValueError unless it is a tuple of children, which can be iterated over, and metadata."""
+    if isinstance(found, tuple) and len(found) == 2:
+        if hasattr(found[0], "__iter__") or hasattr(found[0], "__getitem__"):
+            return found
+        fault = f"the children are {found[0]!r}, which cannot be iterated over"
+    else:
+        fault = f"got {found!r}"
+    raise ValueError(
+        f"the flatten function of pytree node {type(node)} should return a tuple (children, aux_data); {fault}."
+    )

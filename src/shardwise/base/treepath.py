@@ -13,7 +13,7 @@ from typing import Any
 import optree
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.treedef import NAMESPACE, IsLeaf, PyTreeDef, registration, tree_flatten, treedef_of
+from shardwise.base.treedef import NAMESPACE, IsLeaf, PyTreeDef, flattened_pair, registration, tree_flatten, treedef_of
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def children_with_keys(tree: Any) -> tuple[list[tuple[KeyEntry, Any]], Any] | No
     entry = registration(kind)
     if entry is not None:
         if entry.flatten_with_keys is not None:
-            pairs, aux = entry.flatten_with_keys(tree)
-            return [(key, child) for key, child in pairs], aux
-        children, aux = entry.flatten(tree)
+            pairs, aux = flattened_pair(entry.flatten_with_keys(tree), tree)
+            return [_pair(pair, tree) for pair in pairs], aux
+        children, aux = flattened_pair(entry.flatten(tree), tree)
         return [(FlattenedIndexKey(i), child) for i, child in enumerate(children)], aux
     if optree.tree_is_leaf(tree, namespace=NAMESPACE):
         return None
@@ -100,6 +100,14 @@ def children_with_keys(tree: Any) -> tuple[list[tuple[KeyEntry, Any]], Any] | No
     if kind is deque or isinstance(tree, tuple):
         return [(SequenceKey(i), child) for i, child in enumerate(children)], metadata
     return [(FlattenedIndexKey(i), child) for i, child in enumerate(children)], metadata
+
+
+def _pair(found: Any, node: Any) -> tuple[KeyEntry, Any]:
+    if isinstance(found, tuple) and len(found) == 2:
+        return found
+    raise ValueError(
+        f"the flatten function with keys of pytree node {type(node)} should return (key, child) pairs, tuples of 2; got {found!r}."
+    )
 
 
 IsLeafAtPath = Callable[..., bool] | None

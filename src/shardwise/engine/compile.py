@@ -18,10 +18,10 @@ from shardwise.base.shapes import DimAxes
 from shardwise.engine.data_free import DataFree, Request
 from shardwise.engine.executable import Call, Executable, look_ahead
 from shardwise.engine.guards import watching_keys
-from shardwise.engine.placement import derive_sharding, incompatible_devices
+from shardwise.engine.placement import derive_sharding, incompatible_devices, on_mesh
 from shardwise.engine.planned import recorder
 from shardwise.engine.signature import Signature, array_type, signature
-from shardwise.ir import Program, ShapedArray, subprograms, verify
+from shardwise.ir import Branches, Equation, Program, ShapedArray, Var, region_of, subprograms, verify
 from shardwise.ops.devices.layout import spec_axes
 from shardwise.passes import (
     DEVICE_PROGRAM,
@@ -175,6 +175,7 @@ def _result_shardings(
     """The sharding of each result: the one asked for, or one that has the layout that propagation chose."""
     grid, program = context.grid, module.global_program
     own_meshes = [getattr(sig.sharding, "mesh", None) for sig in in_sigs]
+    sources = _source_meshes(program, own_meshes, named, grid.devices)
     own: dict[Any, tuple[Signature]] = {  # an argument returned unchanged keeps its mesh
         v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, own_meshes, strict=True) if its is not own_meshes[0]
     }
@@ -184,7 +185,31 @@ def _result_shardings(
         elif not grid.names:
             yield _one_device(grid.devices[0], in_sigs, atom.aval)
         else:
-            yield derive_sharding(grid, dims, atom.aval, [*own.get(atom, ()), *in_sigs], named, mesh)
+            source = sources.get(atom)
+            found = None if source is None or atom.aval.mesh is not None else on_mesh(source, grid, dims)
+            yield found or derive_sharding(grid, dims, atom.aval, [*own.get(atom, ()), *in_sigs], named, mesh)
+
+
+def _source_meshes(
+    program: Program, in_meshes: Sequence[Any], named: Sequence[Sharding | Mesh], devices: tuple[Device, ...]
+) -> dict[Any, Mesh]:
+    """For values that follow from one equation that names a mesh, or from several that name the same, that mesh: results wear it.
+
+    Values to which arguments on other meshes contribute are left out, and so is everything where no other mesh is named.
+    """
+    meshes = {n if isinstance(n, Mesh) else getattr(n, "mesh", None) for n in named}
+    if not any(isinstance(m, Mesh) and m not in in_meshes for m in meshes):
+        return {}
+    known: dict[Any, frozenset[Any]] = {
+        v: frozenset((m,)) for v, m in zip(program.inputs, in_meshes, strict=True) if isinstance(m, Mesh)
+    }
+    for eqn in program.equations:
+        inner = [n if isinstance(n, Mesh) else getattr(n, "mesh", None) for n, _ in _equation_shardings(eqn, set())]
+        own = frozenset([m for m in inner if isinstance(m, Mesh) and m.device_list == devices])
+        if not own or isinstance(region_of(eqn), Branches):
+            own = own.union(*[known.get(a, frozenset()) for a in eqn.inputs if isinstance(a, Var)])
+        known.update(dict.fromkeys(eqn.outputs, own))
+    return {v: m for v, ms in known.items() if len(ms) == 1 for m in ms if m not in in_meshes}
 
 
 def _verified(program: Program, after: str, before: Program | None = None) -> Program:
@@ -215,18 +240,21 @@ def _inner_shardings(program: Program, seen: set[tuple[int, int]]) -> Iterator[t
     Params in `seen` (their ids, with that rank) are left out: repeated layers share theirs.
     """
     for eqn in program.equations:
-        if not eqn.params:
-            continue
-        ndim = eqn.inputs[0].aval.ndim if eqn.inputs else 0
-        key = id(eqn.params), ndim
-        if key in seen:
-            continue
-        seen.add(key)
-        for value in eqn.params.values():
-            if isinstance(value, (Sharding, Mesh)):
-                yield value, ndim
-        for _, sub in subprograms(eqn.params):
-            yield from _inner_shardings(sub, seen)
+        if eqn.params:
+            yield from _equation_shardings(eqn, seen)
+
+
+def _equation_shardings(eqn: Equation, seen: set[tuple[int, int]]) -> Iterator[tuple[Sharding | Mesh, int]]:
+    ndim = eqn.inputs[0].aval.ndim if eqn.inputs else 0
+    key = id(eqn.params), ndim
+    if key in seen:
+        return
+    seen.add(key)
+    for value in eqn.params.values():
+        if isinstance(value, (Sharding, Mesh)):
+            yield value, ndim
+    for _, sub in subprograms(eqn.params):
+        yield from _inner_shardings(sub, seen)
 
 
 def _mesh_of(item: Sharding | Mesh, ndim: int) -> Iterable[MeshKey]:

@@ -63,6 +63,12 @@ def derive_sharding(
     return sharding_like(NamedSharding(default_mesh, PartitionSpec()), tiling)
 
 
+def on_mesh(mesh: Mesh, grid: Grid, dims: DimAxes) -> Sharding | None:
+    """The sharding by a spec of this mesh of a result with layout `dims`; None if no spec of it says that layout."""
+    spec = spec_of_tiling(mesh.axis_names, mesh.axis_sizes, Tiling(grid.sizes, grid.names, grid.positions(dims)))
+    return None if spec is None else NamedSharding(mesh, spec)
+
+
 def _explicit(
     grid: Grid,
     tiling: Tiling,

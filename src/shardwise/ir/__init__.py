@@ -48,6 +48,7 @@ from shardwise.ir.recording import ProgramTracer as ProgramTracer
 from shardwise.ir.recording import ShownTrace as ShownTrace
 from shardwise.ir.recording import as_literal as as_literal
 from shardwise.ir.recording import eval_program as eval_program
+from shardwise.ir.recording import in_program as in_program
 from shardwise.ir.recording import recording_trace as recording_trace
 from shardwise.ir.recording import splice as splice
 from shardwise.ir.recording import trace_program as trace_program

@@ -174,6 +174,16 @@ def recording_trace(name: str = "f") -> ProgramTrace:
     return (ShownTrace if SHOWING.get() else ProgramTrace)(name)
 
 
+def in_program() -> bool:
+    """Whether a program is being recorded now, by jit or by the body of a loop or branch; tangents of linearize are none."""
+    trace: Any = current_trace()
+    while trace is not None:
+        if isinstance(trace, ProgramTrace) and not trace.is_linear:
+            return True
+        trace = getattr(trace, "parent", None)
+    return False
+
+
 def trace_program(
     fun: Callable[..., Sequence[Any]],
     types: Sequence[ShapedArray],

@@ -94,7 +94,7 @@ def array(
         if wanted is not None:
             result = as_array(cast(result, wanted))
     else:
-        result = _from_host(_unmasked(object) if copy else object, wanted)
+        result = _from_host(_unmasked(object) if copy or wanted is not None else object, wanted)
         if not isinstance(result, Tracer) and (_no_nans() or _no_infs() or not get_abstract_mesh().empty):
             result = bind(copy_p, result)  # new arrays live on the mesh in context; what ops give is checked
     if result.ndim < ndmin:

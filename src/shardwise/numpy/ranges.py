@@ -35,7 +35,6 @@ from shardwise.numpy._promote import (
     requested,
     value,
     values,
-    zero_like,
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray, its_mesh, on_its_mesh
@@ -195,21 +194,12 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     compute = canonicalize(to_inexact(wanted))
     first, last = (astype(x, compute) for x in values("geomspace", start, stop))
     first, last = align_ranks(first, last)
-    sign = literal(1, compute)
-    if not is_complex(compute):
-        both_negative = lax.bitwise_and(lax.lt(first, zero_like(first)), lax.lt(last, zero_like(last)))
-        sign = where_(both_negative, constant(first, -1), constant(first, 1))
-        first, last = lax.mul(first, sign), lax.mul(last, sign)
+    sign = lax.sign(first)
+    first, last = lax.div(first, sign), lax.div(*align_ranks(last, sign))
     ten = literal(math.log(10), compute)
     out = logspace(lax.div(lax.log(first), ten), lax.div(lax.log(last), ten), num, endpoint, 10.0, compute, 0)
-    if num > 0:  # the exact bounds, without the rounding of log10 and power
-        shape = out.shape[1:]
-        ends = [lax.expand_dims(broadcast_to_shape(first, shape), (0,))]
-        middle = lax.slice_in_dim(out, 1, num - 1 if endpoint and num > 1 else num, axis=0)
-        if endpoint and num > 1:
-            out = lax.concatenate([*ends, middle, lax.expand_dims(broadcast_to_shape(last, shape), (0,))], 0)
-        else:
-            out = lax.concatenate([*ends, middle], 0)
+    if num > 0:
+        out = _with_exact_ends(out, first, last, endpoint and num > 1)
     if is_integer(wanted):  # rounding errors below an integer must not cost a whole one
         out = lax.mul(out, constant(out, 1 + 8 * float(finfo(compute).eps)))
     out = lax.mul(*align_ranks(out, sign))
@@ -217,6 +207,20 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     if axis:
         out = lax.transpose(out, [*range(1, axis + 1), 0, *range(axis + 1, out.ndim)])
     return as_array(astype(out, wanted))
+
+
+def _with_exact_ends(out: Any, first: Any, last: Any, closed: bool) -> Any:
+    """Rows that begin with `first`, and end with `last` if they are `closed`, without the rounding of logarithms. NaN stays."""
+
+    def exact(row: Any, bound: Any) -> Any:
+        bound = lax.expand_dims(broadcast_to_shape(bound, out.shape[1:]), (0,))
+        return where_(lax.ne(row, row), row, bound)
+
+    count = out.shape[0]
+    rows = [exact(lax.slice_in_dim(out, 0, 1), first), lax.slice_in_dim(out, 1, count - closed)]
+    if closed:
+        rows.append(exact(lax.slice_in_dim(out, count - 1, count), last))
+    return lax.concatenate(rows, 0)
 
 
 # -- grids -----------------------------------------------------------------------------------------------------

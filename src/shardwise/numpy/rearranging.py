@@ -30,6 +30,7 @@ from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat, index_tuple
 from shardwise.ops.indexing.search import searchsorted
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
+from shardwise.sharding.context import get_abstract_mesh
 from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.shown_calls import shown_call
 from shardwise.transforms.manual.explicit import auto_axes
@@ -50,7 +51,8 @@ def repeat(
     Args:
         repeats: how often: an integer, or one per slice. Known while tracing, unless `total_repeat_length` is given.
         total_repeat_length: the size of the result's dim: excess slices are cut off, missing ones repeat the last slice.
-        out_sharding: how the result is split over Explicit axes; needed if the dim is.
+        out_sharding: how the result is split over Explicit axes. Needed if the dim is, unless all slices are repeated as often and no mesh
+            is in context: then the dim stays split.
 
     Raises:
         ConcretizationTypeError: `repeats` is traced and there is no `total_repeat_length`.
@@ -69,7 +71,8 @@ def repeat(
             return switched(lambda x: body(x, times))(x)
         return switched(body)(x, as_array(times))
     split = x.aval.spec if axis is None else (x.aval.spec[canonical_axis(axis, x.ndim)],) if x.ndim else ()
-    if any(split):
+    as_often = total_repeat_length is None and not times.shape
+    if any(split) and not (as_often and get_abstract_mesh().empty):
         raise ValueError(
             f"repeat along a dim that is split, of {x.aval.str_short()}: please pass the sharding of the result to "
             "`jnp.repeat` via `out_sharding` parameter."

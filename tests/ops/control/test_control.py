@@ -336,3 +336,40 @@ def test_traced_bounds_count_in_their_type(bounds):
     np.testing.assert_allclose(sw.jit(count)(*bounds), np.arange(*bounds).sum())
     first = sw.numpy.asarray(bounds[0])
     assert set(seen) == {(first.dtype, first.aval.weak_type)}
+
+
+# -- carries that no step changes ---------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_reverse_mode_goes_past_a_while_loop_that_leaves_a_carry_as_it_is(wrap):
+    def last(x):
+        return control.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1]), (0, x))[1] ** 2
+
+    assert float(wrap(sw.grad(last))(3.0)) == 6.0
+    with pytest.raises(ValueError, match="Reverse-mode"):  # the test reads it, so that it stays a carry
+        sw.grad(lambda x: control.while_loop(lambda c: c[1] < 0, lambda c: (c[0] + c[1], c[1]), (x, x))[0])(1.0)
+
+
+def test_unchanged_carries_are_constants_of_the_program():
+    def f(a, b):
+        return control.scan(lambda c, x: ((c[0], c[1] + c[0]), x), (a, b), np.arange(3, dtype=f32))
+
+    (scan,) = [e for e in sw.make_jaxpr(f)(1.0, 2.0).eqns if e.primitive.name == "scan"]
+    assert (scan.params["num_consts"], scan.params["num_carry"], len(scan.outvars)) == (1, 1, 1)
+    (a, b), xs = sw.jit(f)(1.0, 2.0)
+    assert (float(a), float(b), xs.tolist()) == (1.0, 5.0, [0, 1, 2])
+
+
+@BOTH
+def test_what_a_loop_hands_through_is_an_array(wrap):
+    kept, xs = wrap(lambda: control.scan(lambda c, x: (c, x), 2.0, np.arange(3, dtype=f32)))()
+    assert (float(kept), kept.weak_type, xs.tolist()) == (2.0, True, [0, 1, 2])
+    assert float(wrap(lambda: control.fori_loop(0, 3, lambda _, c: c, 1.5))()) == 1.5
+
+
+def test_unchanged_carries_are_mapped_only_where_they_differ():
+    kept, counts = sw.vmap(
+        lambda n, c: control.fori_loop(0, n, lambda _, c: (c[0], c[1] + c[0]), (c, 0.0)), in_axes=(0, None)
+    )(np.arange(3), 2.0)
+    assert (kept.tolist(), counts.tolist()) == ([2, 2, 2], [0, 2, 4])

@@ -138,3 +138,29 @@ def test_gradients_of_weights_that_lie_on_no_mesh_are_whole(loss, inside):
         made = sw.jit(sw.grad(loss))(w, x)
     assert made.sharding.is_fully_replicated and sw.typeof(made).shape == (3, 2)
     np.testing.assert_allclose(np.asarray(made), np.asarray(sw.grad(loss)(w, jnp.asarray(host))), rtol=1e-5)
+
+
+# -- no mesh in context --------------------------------------------------------------------------------------------------
+
+ELEMENTWISE = {
+    "sin": jnp.sin,
+    "square": lambda v: v * v,
+    "double": lambda v: v * 2,
+    "negative": lambda v: -v,
+    "itself": lambda v: v,
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_tangents_and_cotangents_without_a_mesh_outside_of_any(name: str) -> None:
+    """Host tangents, and the unit vectors of Jacobians, meet values on an explicit mesh; nothing else says which devices it has."""
+    f, x = ELEMENTWISE[name], np.linspace(-1, 1, 8, dtype=np.float32)
+    mesh = sw.make_mesh((4, 2), ("x", "y"), axis_types=(sw.sharding.AxisType.Explicit,) * 2)
+    v, one = sw.device_put(x, sw.NamedSharding(mesh, P("x"))), np.ones(8, np.float32)
+    slope = sw.jvp(f, (x,), (one,))[1]
+    for derive in (sw.jacfwd, sw.jacrev):
+        np.testing.assert_allclose(derive(f)(v), np.diag(slope), rtol=1e-6)
+    for tangent in (sw.jvp(f, (v,), (one,))[1], sw.linearize(f, v)[1](one), *sw.vjp(f, v)[1](one)):
+        np.testing.assert_allclose(tangent, slope, rtol=1e-6)
+    hessian = sw.hessian(lambda v: (f(v) ** 3).sum())
+    np.testing.assert_allclose(sw.jit(hessian)(v), hessian(x), rtol=1e-5, atol=1e-6)

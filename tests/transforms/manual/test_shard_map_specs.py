@@ -216,3 +216,39 @@ def test_automatic_axes_leave_a_dim_that_manual_ones_split_to_the_end() -> None:
     spec = P(None, "x", "z")
     doubled = sw.shard_map(lambda a: a * 2, mesh=mesh, in_specs=spec, out_specs=spec, axis_names={"x", "z"})
     np.testing.assert_array_equal(sw.jit(doubled)(spread), x * 2)
+
+
+# name: what is computed of x, f (shard_map over a line of four devices) and g (over the rows of the mesh); mesh and spec of the result,
+# None where x's spec decides, too
+OVER_A_LINE = {
+    "itself": (lambda x, f, g: f(x), "line", P("i")),
+    "what follows": (lambda x, f, g: jnp.sin(f(x)).T, "line", P(None, "i")),
+    "a constraint": (lambda x, f, g: sw.lax.with_sharding_constraint(x, f.split) * 2, "line", P("i")),
+    "in a loop": (lambda x, f, g: sw.lax.fori_loop(0, 2, lambda _, c: f(c), x), "line", P("i")),
+    "beside an argument": (lambda x, f, g: f(x) + x, "mesh", None),
+    "the last of two": (lambda x, f, g: g(f(x)), "mesh", P("x")),
+}
+
+
+@pytest.mark.parametrize("name", OVER_A_LINE)
+@pytest.mark.parametrize("spec", [P("x", "y"), P("x"), P(("y", "x"))])
+def test_results_wear_the_mesh_that_the_program_named_last(mesh, name, spec):
+    compute, wanted, layout = OVER_A_LINE[name]
+    line = Mesh(mesh.devices.ravel(), "i")
+    f = sw.shard_map(lambda v: v * 2, mesh=line, in_specs=P("i"), out_specs=P("i"))
+    f.split = NamedSharding(line, P("i"))
+    g = sw.shard_map(lambda v: v * 2, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    got, kept = sw.jit(lambda x: (compute(x, f, g), x))(sw.device_put(x, NamedSharding(mesh, spec)))
+    assert got.sharding.mesh is {"line": line, "mesh": mesh}[wanted]
+    assert layout is None or got.sharding.spec == layout
+    assert kept.sharding == NamedSharding(mesh, spec)
+    np.testing.assert_allclose(got, compute(x, f, g), rtol=1e-6)
+
+
+def test_a_result_on_a_line_goes_back_to_a_mesh(mesh):
+    """No spec of the argument's mesh says the layout of what the program names."""
+    line = Mesh(mesh.devices.ravel(), "i")
+    x = sw.device_put(np.arange(8, dtype=np.float32), NamedSharding(line, P("i")))
+    got = sw.jit(sw.shard_map(lambda v: v * 2, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(x)
+    assert got.sharding == NamedSharding(mesh, P("x"))

@@ -33,8 +33,16 @@ from shardwise.ops.control.bodies import (
 from shardwise.ops.control.control_keys import scan_keys
 from shardwise.ops.control.narrow import narrow_scan
 from shardwise.ops.control.regions import LoopKernel, layout, local_program, loop_plan, move_operand, no_rule, settled
+from shardwise.ops.control.unchanged import (
+    apart,
+    handed_entries,
+    merged,
+    unchanged_carries,
+    with_constants,
+    with_results,
+)
 from shardwise.ops.indexing.dim_slices import index_in_dim
-from shardwise.ops.rules.convert import as_array, as_value, handed_out
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user, handed_out
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.shapes import stack
 from shardwise.runtime.blocks import with_dim_at
@@ -376,19 +384,37 @@ def _scan_body(
     if not all(map(matches, types, out_types)):
         check_carry(name, blame, init, types, carry_tree, out_types)
     entering = [entered(v, t) for v, t in zip(values, types, strict=True)]
+    carry, ys = _bound(body, entering, x_values, length, bool(reverse))
+    return tree_unflatten(tree, handed_out(carry)), tree_unflatten(y_tree, handed_out(ys))
+
+
+def _bound(
+    body: Body, entering: Sequence[Any], x_values: Sequence[Any], length: int, reverse: bool
+) -> tuple[list[Any], list[Any]]:
+    """The last carry and the stacked outputs of a loop whose body and first carry fit."""
+    program, n = body.program, len(entering)
+    still = unchanged_carries(program, len(body.consts), n)
+    entries = list(handed_entries(program, n, len(x_values)))
+    constants, init = apart(entering, still)
+    if constants:
+        program = with_constants(program, len(body.consts), still)
+    if any(e is not None for e in entries):
+        program = with_results(program, [True] * len(init) + [e is None for e in entries])
     outs = bind(
         scan_p,
+        *constants,
         *body.consts,
-        *entering,
+        *init,
         *x_values,
-        body=separate(body.program),
-        num_consts=len(body.consts),
-        num_carry=len(types),
+        body=separate(program),
+        num_consts=len(constants) + len(body.consts),
+        num_carry=len(init),
         length=length,
-        reverse=bool(reverse),
+        reverse=reverse,
     )
-    outs = handed_out(outs)
-    return tree_unflatten(tree, outs[: len(types)]), tree_unflatten(y_tree, outs[len(types) :])
+    made = iter(outs[len(init) :])
+    ys = [next(made) if e is None else x_values[e] for e in entries]
+    return merged(still, given_to_user(constants), outs[: len(init)]), ys
 
 
 def _pair(body: Body, name: str) -> tuple[Any, Any]:

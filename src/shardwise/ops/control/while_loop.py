@@ -16,6 +16,7 @@ from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, bind
 from shardwise.ir.op import Params, Types
 from shardwise.ir.references import Reference, holding, with_references
 from shardwise.ops.control.bodies import (
+    Body,
     check_carry,
     entered,
     final_types,
@@ -42,7 +43,8 @@ from shardwise.ops.control.regions import (
     run_masked,
     settled,
 )
-from shardwise.ops.rules.convert import as_array, handed_out
+from shardwise.ops.control.unchanged import apart, merged, read_inputs, unchanged_carries, with_constants
+from shardwise.ops.rules.convert import as_array, given_to_user, handed_out
 from shardwise.ops.rules.derivative import later
 from shardwise.runtime.env import Env
 
@@ -248,18 +250,33 @@ def _while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_
     gained = [t.vma - v.aval.vma for t, v in zip(types, values, strict=True)]
     if not all(map(matches, types, body.out_types, gained)):
         check_carry("while_loop body", body_fun, init_val, types, body.out_tree, body.out_types, gained)
-    init = [entered(v, t) for v, t in zip(values, types, strict=True)]
+    entering = [entered(v, t) for v, t in zip(values, types, strict=True)]
+    return tree_unflatten(tree, handed_out(_bound(cond, body, entering)))
+
+
+def _bound(cond: Body, body: Body, entering: Sequence[Any]) -> list[Any]:
+    """The last carry of a loop whose programs and first carry fit."""
+    test, step, first = cond.program, body.program, len(cond.consts)
+    asked = read_inputs(test)[first:]
+    unchanged = unchanged_carries(step, len(body.consts), len(entering))
+    still = [u and not a for u, a in zip(unchanged, asked, strict=True)]
+    constants, init = apart(entering, still)
+    if constants:
+        _, carried = apart(test.inputs[first:], still)
+        test = Program((*test.inputs[:first], *carried), test.equations, test.outputs, test.num_consts, test.name)
+        step = with_constants(step, len(body.consts), still)
     outs = bind(
         while_p,
         *cond.consts,
+        *constants,
         *body.consts,
         *init,
-        cond=separate(cond.program),
-        body=separate(body.program),
+        cond=separate(test),
+        body=separate(step),
         cond_consts=len(cond.consts),
-        body_consts=len(body.consts),
+        body_consts=len(constants) + len(body.consts),
     )
-    return tree_unflatten(tree, handed_out(outs))
+    return merged(still, given_to_user(constants), outs)
 
 
 def _check_predicate(cond: Any) -> frozenset[str]:

@@ -17,6 +17,7 @@ from shardwise.ir import (
     bind,
     current_trace,
     eval_program,
+    in_program,
     infer_types,
     tracing,
 )
@@ -26,6 +27,7 @@ from shardwise.ir.references import written_with_tangent
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.rules.derivative import filled, has_tangent
+from shardwise.sharding.context import get_concrete_mesh
 
 
 class JVPTracer(Tracer):
@@ -187,9 +189,17 @@ def summed_unasked(aval: ShapedArray, ct: ShapedArray) -> bool:
     return not ct.vma <= aval.vma and varying_checked()
 
 
+def on_mesh(x: Any, aval: ShapedArray) -> Any:
+    """A tangent or cotangent in the explicit layout of this type. One without a mesh stays as it is where nothing says which devices
+    the mesh has: outside of compiled functions, with no mesh in context. Ops that meet it with values on the mesh move it there."""
+    if x.aval.mesh is None and get_concrete_mesh().empty and not in_program():
+        return x
+    return bind(reshard_op, x, sharding=aval.sharding, concrete=None)
+
+
 def conformed(x: Any, aval: ShapedArray) -> Any:
     """A tangent with the variance and the explicit layout of its value."""
     if aval.mesh is not None and (x.aval.mesh is None or x.aval.spec != aval.spec):
-        x = bind(reshard_op, x, sharding=aval.sharding, concrete=None)
+        x = on_mesh(x, aval)
     missing = tuple(sorted(aval.vma - x.aval.vma))
     return bind(pvary_op, x, axes=missing) if missing else x

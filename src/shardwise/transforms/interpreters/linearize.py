@@ -29,10 +29,17 @@ from shardwise.ir.axis_scope import CHECK_VMA, LOCAL_DERIVATIVES
 from shardwise.ir.op import Op
 from shardwise.ir.showing import SHOWING
 from shardwise.ops.devices.all_reduce import all_reduce
-from shardwise.ops.devices.layout import enter_auto_op, reshard_op
+from shardwise.ops.devices.layout import enter_auto_op
 from shardwise.ops.devices.variance import pcast_op, pvary_op
 from shardwise.ops.elementwise.binary import add_any_p, add_p
-from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, cotangent_type, has_tangent, tangent_type
+from shardwise.transforms.interpreters.jvp import (
+    JVPTrace,
+    JVPTracer,
+    cotangent_type,
+    has_tangent,
+    on_mesh,
+    tangent_type,
+)
 
 
 class LinearTrace(ProgramTrace):
@@ -184,5 +191,5 @@ def fitted(ct: Any, aval: ShapedArray) -> Any:
         or have.unreduced != wanted.unreduced
         or have.reduced != wanted.reduced
     ):
-        ct = bind(reshard_op, ct, sharding=wanted.sharding, concrete=None)
+        ct = on_mesh(ct, wanted)
     return ct

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from shardwise.ir import ProgramTrace, Trace, current_trace, eagerly, is_eager, tracing
+from shardwise.ir import Trace, current_trace, eagerly, in_program, is_eager, tracing
 from shardwise.ir.axis_scope import AXIS_ENV
 from shardwise.transforms.interpreters.batch_trace import BatchTrace
 
@@ -83,7 +83,7 @@ def _traces() -> Iterator[Trace]:
 
 def under_jit() -> bool:
     """Whether a program is being recorded now, by jit or by the body of a loop or branch."""
-    return any(isinstance(t, ProgramTrace) and not getattr(t, "is_linear", False) for t in _traces())
+    return in_program()
 
 
 def under_vmap() -> bool:
