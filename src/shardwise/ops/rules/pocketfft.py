@@ -45,7 +45,19 @@ def _library() -> Any:
         found = scipy_extension("fft._pocketfft.pypocketfft")
     except ImportError:
         return _Public
-    return found if all(hasattr(found, name) for name in ("c2c", "r2c", "c2r")) else _Public
+    return found if _as_expected(found) else _Public
+
+
+def _as_expected(library: Any) -> bool:
+    """Whether the library's functions, which are private to SciPy, do what is expected of them here."""
+    x = np.array([3, 5], np.float32)
+    try:
+        both = library.c2c(x.astype(np.complex64), (0,), True, _PLAIN, None, 1)
+        half = library.r2c(x, (0,), True, _PLAIN, None, 1)
+        back = library.c2r(half, (0,), 2, False, _DIVIDED, None, 1)
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return bool((both == [8, -2]).all() and (half == [8, -2]).all() and (back == x).all())
 
 
 class _Public:
