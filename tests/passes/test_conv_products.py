@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,7 @@ def conv(x, w, dims, strides=1, pad=0, **more):
 
 LAST, FIRST = ("NWC", "WIO", "NWC"), ("NCW", "OIW", "NCW")
 IMAGES = ("NHWC", "HWIO", "NHWC")
-CASES = {  # shapes of both operands, how they are convolved, and what becomes of it
+CASES: dict[str, Any] = {  # shapes of both operands, how they are convolved, and what becomes of it
     "features last": ((4, 8, 6), (1, 6, 5), LAST, {}, ["reshape", "dot_general"]),
     "one channel": ((4, 8, 1), (1, 1, 5), LAST, {}, ["reshape", "reshape", "dot_general"]),
     "images": ((2, 3, 4, 6), (1, 1, 6, 5), IMAGES, {}, ["reshape", "dot_general"]),

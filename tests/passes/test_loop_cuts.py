@@ -11,7 +11,7 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.ir import Equation, ShapedArray, region_of, trace_program, verify
+from shardwise.ir import Equation, Loop, ShapedArray, region_of, trace_program, verify
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.loop_cuts import alone, cut, localized, one_apart, outermost, simple, swept
 from shardwise.runtime.env import Env
@@ -85,7 +85,7 @@ def bools_asked(program: Any) -> list[str]:
     """The comparisons that a loop's body makes and uses."""
     (eqn,) = program.equations
     loop = region_of(eqn)
-    assert loop is not None
+    assert isinstance(loop, Loop)
     read = {a for e in loop.body.equations for a in e.inputs}
     return [e.op.name for e in loop.body.equations for v in e.outputs if v.aval.dtype == bool and v in read]
 
@@ -104,10 +104,10 @@ def test_one_that_goes_round_alone_goes_on_in_each_round():
     verify(one, after="one_apart")
     assert "lt" not in bools_asked(one)
     for k in range(6):
-        given = [np.int32([k]) if v.aval.shape == (1,) else X[k : k + 1] for v in one.inputs]
+        given = [np.array([k], np.int32) if v.aval.shape == (1,) else X[k : k + 1] for v in one.inputs]
         counts = [i for i, v in enumerate(program.inputs) if v.aval.shape == (6,)]
         for i, rounds in zip(counts, (k, 0), strict=False):
-            given[i] = np.int32([rounds])
+            given[i] = np.array([rounds], np.int32)
         whole = Plan(localized(program, found.dims, 1), Env()).run(*given)
         for a, b in zip(Plan(one, Env()).run(*given), whole, strict=True):
             np.testing.assert_array_equal(a, b)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ P = sw.sharding.PartitionSpec
 WIDTH = lanes_of("float32")
 
 
-def reductions(f, shape, dtype=np.float32):
+def reductions(f, shape, dtype: Any = np.float32):
     """The axes of the reductions after the pass."""
     program = trace_program(lambda x: [f(x)], [ShapedArray(shape, np.dtype(dtype))])[0]
     found = verify(with_short_rows(program, Env()), after="short_rows")
@@ -45,13 +47,7 @@ GROUPS = (8, 4 * WIDTH, 4, 16 * 8)  # whose rows are long
         (over(0, 1, 3), (16, 128, 4, 8), [(0, 1), (1,)]),
         (over(1, 3), GROUPS, [(1, 3)]),
         (over(1, 2), (16, 128, 32), [(1, 2)]),  # no rows
-        (
-            over(
-                1,
-            ),
-            (128, 128, 4),
-            [(1,)],
-        ),  # nor here
+        (over(1), (128, 128, 4), [(1,)]),  # nor here
         (over(1, 3), (16, 128, 1, WIDTH // 2), [(1, 3)]),  # rows that fill no vector
         (over(1, 3), (1024, 2, 4, 8), [(1, 3)]),  # few outside
         (over(1, 3), (2, 32, 4, 8), [(1, 3)]),  # few elements
