@@ -88,7 +88,7 @@ def write_group(code: Code, group: Group) -> None:
     loops = _loops(group, memory)
     unit = _unit(loops, lanes, [value.itemsize for value in streamed], bool(group.gathered))
     roles, row = unit.roles, loops.extents[unit.roles.lane]
-    line = _LINE // min(value.itemsize for value in streamed) if streamed else 0
+    line = max(lanes, _LINE // min(value.itemsize for value in streamed)) if streamed else 0  # a vector at least
     in_lines = not group.gathered and len(unit.tile) == 1 and row >= 2 * line and _is_crossed(loops, roles, streamed)
     if unit.tile == (lanes,) and not (group.gathered or in_lines):
         unit = replace(unit, tile=(lanes << min(row // lanes, group.registers).bit_length() - 1,))
