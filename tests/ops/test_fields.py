@@ -103,7 +103,7 @@ def test_regions_say_what_programs_get():
     n, x, rows = np.int32(3), np.ones(4, np.float32), np.ones((5, 2), np.int32)
 
     def scanned(n, x, rows):
-        return lax.scan(lambda c, r: ((c[0] * n, c[1] + 1), (r, c[0])), (x, n), rows, reverse=True)[0]
+        return lax.scan(lambda c, r: ((c[0] * n, c[1] + 1), (r + 1, c[0])), (x, n), rows, reverse=True)[0]
 
     def repeated(n, x, rows):
         return lax.while_loop(lambda c: c[1] < n, lambda c: (c[0] + rows[0, 0], c[1] + 1), (x, n))
