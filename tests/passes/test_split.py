@@ -72,7 +72,7 @@ def test_what_does_not_hash_is_worked_out_anew():
 LARGE = ShapedArray((512, 512), np.dtype("float32"))
 
 
-def product(layouts, readers=(1, 1), rows=512, inner=512, worth=2048, copies=()):
+def product(layouts, readers=(1, 1, 0), rows=512, inner=512, worth=2048, copies=()):
     """The layouts in which a product of large matrices takes its operands and makes its result."""
     eqn = equation(lambda a, b: [lax.dot(a, b)], LARGE.update(shape=(rows, inner)), LARGE.update(shape=(inner, 512)))
     types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
@@ -92,6 +92,7 @@ def product(layouts, readers=(1, 1), rows=512, inner=512, worth=2048, copies=())
         (["--", "y-", "--"], {"worth": 16}, ["-y", "y-", "--"]),  # bytes are cheaper than operations
         (["-y", "y-", "--"], {"inner": 256}, ["-y", "y-", "--"]),  # both operands are split: a third is not few enough
         (["-y", "y-", "--"], {"inner": 64}, ["--", "--", "--"]),  # a fifteenth is
+        (["-y", "y-", "--"], {"inner": 64, "readers": (1, 1, 1)}, ["-y", "y-", "--"]),  # another sum may join this one
         (["-y", "y-", "--"], {"inner": 256, "copies": [["--"], []]}, ["--", "--", "--"]),  # one is there as a whole
         (["x-", "--", "--"], {"inner": 64}, ["--", "--", "--"]),  # what all devices want is computed by all
         (["x-", "--", "--"], {"inner": 64, "worth": 16}, ["x-", "--", "x-"]),
@@ -115,7 +116,7 @@ def test_far_fewer_bytes_win(given, chosen):
 
 
 def test_what_others_read_as_well_is_not_moved_for_one_alone():
-    assert product(["(xy)-", "-(xy)", "xy"], readers=(1, 8)) == ["(xy)-", "--", "(xy)-"]
+    assert product(["(xy)-", "-(xy)", "xy"], readers=(1, 8, 0)) == ["(xy)-", "--", "(xy)-"]
 
 
 def test_little_is_moved_as_it_was():
@@ -131,7 +132,7 @@ def test_few_updates_are_gathered_rather_than_summed_in_all_rows():
         types = X.update(shape=(rows, 64)), ShapedArray((1024, 1), np.dtype("int32")), X.update(shape=(1024, 64))
         eqn = equation(lambda t, i, u: [lax.scatter_add(t, i, u, numbers, mode="drop")], *types)
         dims = tuple(map(layout, ("--", "x-", "x-", "--")))
-        split = cheaper_split(eqn.op, types, (types[0],), ExactParams(eqn.params), dims, SIZES, (1, 1, 1))
+        split = cheaper_split(eqn.op, types, (types[0],), ExactParams(eqn.params), dims, SIZES, (1, 1, 1, 0))
         return [text(d) for d in split.operands]
 
     assert added(8192) == added(1024) == ["--", "--", "--"]

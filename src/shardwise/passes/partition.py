@@ -20,6 +20,7 @@ from shardwise.base.shapes import Axes, DimAxes, Shape
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, calls_user
 from shardwise.ir.op import Op
 from shardwise.ir.program import NOWHERE, Need
+from shardwise.ops.elementwise.binary import add_p
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.by_rule import finish, partition_by_rule
 from shardwise.passes.equals import merged
@@ -338,8 +339,11 @@ class Region:
             self.generic(eqn)
 
     def readers_of(self, eqn: Equation) -> tuple[int, ...]:
-        """How many equations read each operand, but for those that take it as it lies: they share no move of it."""
-        return tuple([max(1, self.readers[a] - self._read_in_place(a)) for a in eqn.inputs])
+        """How many equations read each operand, but for those that take it as it lies: they share no move of it. Last, how many add the
+        results to others: their sums over devices may become one.
+        """
+        added = sum(e.op is add_p for v in eqn.outputs for e in self.users.get(v, ()))
+        return (*[max(1, self.readers[a] - self._read_in_place(a)) for a in eqn.inputs], added)
 
     def _read_in_place(self, atom: Atom) -> int:
         """How many elementwise equations have a result that shall lie as this value does."""

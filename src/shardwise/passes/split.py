@@ -153,9 +153,10 @@ def cheaper_split(
     """`split_of`, unless another split moves far fewer bytes and keeps at least as many devices busy.
 
     Partial results may cost more to sum than operands to gather: then devices compute the same sums, if it takes at most `worth`
-    operations more for each byte that is not sent, and far fewer bytes where no operand is whole already. `readers` gives,
-    per operand, the number of equations that read it: they share the cost of moving it. `crowding` says how much longer a byte of an
-    all-to-all takes than others. `copies` gives, per operand, other layouts in which it is there already.
+    operations more for each byte that is not sent, and far fewer bytes where no operand is whole already. `readers` gives, per operand,
+    the number of equations that read it: they share the cost of moving it; last, the number of those that add the result to others, as
+    one sum over devices. `crowding` says how much longer a byte of an all-to-all takes than others. `copies` gives, per operand, other
+    layouts in which it is there already.
     """
     ways, types = dict(sizes), in_types + out_types
     split: Split = split_of(op, in_types, out_types, params, dims, sizes)
@@ -163,7 +164,8 @@ def cheaper_split(
     windows = _windows(op, in_types, out_types, params, rule)
     sums = op.reduction_of(params) == "sum"
     alone = (1,) * len(types)
-    sent = _bytes_moved(split, types, dims, ways, (*readers, *alone), sums, crowding, copies)
+    *shares, added = readers
+    sent = _bytes_moved(split, types, dims, ways, (*shares, *alone), sums, crowding, copies)
     at_work = _ways(factors, ways)
     found = list(other_choices(rule, dims, shapes, ways, windows, factors))
     whole_sums = {f: axes for f, axes in factors.items() if rule.kinds[f] is not Kind.REDUCE}
@@ -197,6 +199,8 @@ def cheaper_split(
         if more > worth * (sent - moved):
             continue
         both = other == whole_sums and not one_sided
+        if both and added:
+            continue
         gain = moved * (costs.UPDATES_GAIN if op.updates else costs.BOTH_SIDES_GAIN if both else costs.RESHARD_GAIN)
         if moved < least and ((gain, -working) < (sent, -at_work) or (working < at_work and gain <= sent)):
             best, least = trial, moved
