@@ -314,7 +314,7 @@ class _Calls:
         self.into_place = not (self.replicated or self.planned or spans)
 
 
-@recent(1024)
+@recent(256)  # each holds an index per part
 def _calls(shape: Shape, sharding: Sharding) -> _Calls:
     return _Calls(shape, sharding)
 

@@ -231,9 +231,9 @@ class GroupWriter(GroupFrame):
             for k in graph.used(0):
                 if k < len(graph.accesses) and form.access[k] == CONTIGUOUS and k not in self.table_forms:
                     place = w.moved(self.here[k], element, itemsize(dtype_name(self.atoms[k].aval)))
-                    next = w.moved(place, 1, f"%step{k}.{form.kept - 1}")
+                    ahead = w.moved(place, 1, f"%step{k}.{form.kept - 1}")
                     for line in range(self._lines(k)):
-                        w.prefetch(w.moved(next, 1, 64 * line), False, 2)
+                        w.prefetch(w.moved(ahead, 1, 64 * line), False, 2)
         for k, place in places.items():
             if not isinstance(k, int) or k in before or k in self.table_forms or form.access[k] != CONTIGUOUS:
                 continue

@@ -231,7 +231,9 @@ class _Elements:
             return w.accumulate(low, high, whole, flat, step)
         if nest.tail == MASKED:
             return self._masked(low, high, begin)
-        if low == "0" and is_known(high) and (nest.reductions or int(high) % step == 0):
+        known = low == "0" and is_known(high)
+        assert not known or int(high) >= step, f"a vector of {step} elements would begin before its row of {high}"
+        if known and (nest.reductions or int(high) % step == 0):
             count, rest = int(high), int(high) % step
             after = w.accumulate(0, count - rest, whole, flat, step)
             last = str(count - step)

@@ -117,8 +117,10 @@ class Writer(Lanes):
     def last_fits(self, first: str, count: int | str, width: int = 0) -> str:
         """Where a vector at element `first` begins so that it ends with the row of `count` elements at the latest."""
         width = width or self.width
-        if is_known(str(count)) and int(count) % width == 0:
-            return first
+        if is_known(str(count)):
+            assert int(count) >= width, f"a vector of {width} elements would begin before its row of {count}"
+            if int(count) % width == 0:
+                return first
         return self.least(first, self.integer("sub", count, width))
 
     def parts(self, count: int | str, body: Callable[[str, str | None], object]) -> None:

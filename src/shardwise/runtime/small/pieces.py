@@ -48,11 +48,7 @@ class Pieces:
 
 
 Rows = tuple[int, int]
-Cut = tuple[
-    tuple[Any, ...] | None, Shape
-]  # an index into a block, None for memory of its own, and the shape that a part takes
-
-
+Cut = tuple[tuple[Any, ...] | None, Shape]  # an index into a block (None: memory of its own), and the shape of the part
 Part = tuple[int, Sequence[Cut], Sequence[Cut]]  # its size, what it reads, what it writes
 
 
