@@ -114,6 +114,15 @@ def test_lookups_take_longer_in_what_no_cache_holds_and_others_to_write(lookups,
     assert kernel_seconds(Work((), 0.0, 0.0), 0, 0, chip, lookups=lookups).total == pytest.approx(seconds)
 
 
+def test_reads_and_writes_have_rates_of_their_own():
+    chip = dataclasses.replace(find("cpu-1x16").chip, overhead=0.0, read_bandwidth=1e9, written_bandwidth=1e8)
+    assert kernel_seconds(Work((), 0.0, 0.0), 3e6, 0, chip, written=1e6).total == pytest.approx(2e-3 + 1e-2)
+    chip = dataclasses.replace(chip, written_bandwidth=0.0)
+    assert kernel_seconds(Work((), 0.0, 0.0), 3e6, 0, chip, written=1e6).total == pytest.approx(
+        2e-3 + 1e6 / chip.hbm_bandwidth
+    )
+
+
 def test_algorithms_take_time_besides_their_bytes():
     chip = dataclasses.replace(find("cpu-1x16").chip, overhead=0.0)
     alone = kernel_seconds(Work((), 0.0, 0.0), 1e6, 0, chip).total

@@ -53,6 +53,17 @@ def test_elementwise_work_is_counted_by_kind():
     assert not work.products
 
 
+def test_functions_cost_what_a_machine_measured():
+    def f(x):
+        return lax.fori_loop(0, 3, lambda i, c: lax.log(lax.rem(c, x)), x)
+
+    work = work_of(equations(f, (4, 8)), function_costs={"log": 2.0, "rem": 5.0})
+    assert work.transcendentals == 3 * 32 * 7.0
+    usual = work_of(equations(f, (4, 8)))
+    assert usual.transcendentals == 3 * 32 * 1.2 and usual.vector - work.vector == 3 * 32 * 40
+    assert usual.functions == work.functions == 3 * 32  # what XLA's convention counts stays
+
+
 def touched(f, *shapes):
     eqns = equations(f, *shapes)
     made = {v for e in eqns for v in e.outputs}

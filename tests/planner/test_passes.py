@@ -81,3 +81,31 @@ def test_places_that_are_looked_up_are_counted():
     assert lookups(lambda x, i: x[i.astype(int)], X, places) == (20000, 0)
     assert lookups(lambda x, i: x.at[i.astype(int)].add(1.0), X, places) == (20000, 0)
     assert lookups(lambda x, i: x[i.astype(int), i.astype(int)], X, places) == (0, 20000)
+
+
+def lookups(f, *types):
+    (group,) = [g for g in kernels(f, *types) if any(any(p.lookups) for p in g.passes)]
+    return group.passes[0].lookups
+
+
+def test_places_of_a_row_lie_in_that_row():
+    found = lookups(lambda x, i: jnp.take_along_axis(x, i, 1), X, array(512, 1024, dtype="int32"))
+    assert (found.elements, found.span) == (512 * 1024, 1024 * 4)
+    found = lookups(lambda x, i: x[i], array(1 << 19), array(1 << 19, dtype="int32"))
+    assert (found.elements, found.span) == (1 << 19, N)
+
+
+def test_windows_under_vmap_are_looked_up():
+    def window(row, i):
+        return jax.lax.dynamic_slice(row, (i,), (8,))
+
+    found = lookups(jax.vmap(window), X, array(512, dtype="int32"))
+    assert (found.windows, found.span, found.updates) == (512, 1024 * 4, False)
+
+    def write(row, i, new):
+        return jax.lax.dynamic_update_slice(row, new, (i,))
+
+    found = lookups(jax.vmap(write), X, array(512, dtype="int32"), array(512, 8))
+    assert (found.windows, found.combined, found.updates) == (512, 512 * 8, True)
+    (one,) = [p for g in kernels(window, array(1 << 16), array(dtype="int32")) for p in g.passes]
+    assert not any(one.lookups)  # one place is a view, or a copy

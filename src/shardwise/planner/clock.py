@@ -139,7 +139,7 @@ class _Clock:
         if group.kind == "kernel":
             return self._written(group, near)
         passes = group.passes or (whole_pass(group, lookups=self.machine.chip.element > 0),)
-        took = [self._pass(p, near, group.copies) for p in passes]
+        took = [self._pass(p, near, group.copies, group.writes) for p in passes]
         overhead = (len(took) - 1) * self.machine.chip.overhead  # a kernel is called once
         task = _task(
             group,
@@ -161,16 +161,17 @@ class _Clock:
         task = _task(group, group.kind, COMPUTE, took.total, flops=flops, hbm_bytes=far, bound=took.bound)
         return _Timed(task, (COMPUTE,))
 
-    def _pass(self, part: Pass, near: set[Var], copies: int) -> tuple[float, float, Seconds]:
+    def _pass(self, part: Pass, near: set[Var], copies: int, writes: Sequence[Var]) -> tuple[float, float, Seconds]:
         """FLOPs of products, bytes of memory, and seconds of one pass of a kernel."""
         chip = self.machine.chip
         others, own = part.equations, 0.0
         if chip.steps:
             others, own = without_steps(part.equations, chip.steps, chip.turns)
-        work = work_of(others)
+        work = work_of(others, function_costs=chip.function_costs)
         inside = math.fsum(n for v, n in part.touched.items() if v in near)
         far = math.fsum(part.touched.values()) - inside
-        took = kernel_seconds(work, far, inside, chip, part.cached, copies, part.lookups, own)
+        written = math.fsum(part.touched.get(v, 0) for v in writes if v not in near)
+        took = kernel_seconds(work, far, inside, chip, part.cached, copies, part.lookups, own, min(written, far))
         took = Seconds(took.total + more_kernels(part.equations, chip), took.bound)
         flops = work.product_flops if others is part.equations else work_of(part.equations).product_flops
         return copies * flops, copies * far, took

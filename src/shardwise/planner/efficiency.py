@@ -79,6 +79,7 @@ def kernel_seconds(
     copies: int = 1,
     lookups: Lookups = NO_LOOKUPS,
     own: float = 0.0,
+    written: float = 0.0,
 ) -> Seconds:
     """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides.
 
@@ -93,6 +94,7 @@ def kernel_seconds(
         copies: for how many devices it runs, where one chip stands for several.
         lookups: the places that a gather or scatter goes to.
         own: seconds of algorithms of their own; on a CPU besides those of their bytes.
+        written: those of `far_bytes` that are written.
     """
     reach = reach_of(chip)
     matrix = math.fsum(product_seconds(p, chip) for p in work.products)
@@ -100,7 +102,11 @@ def kernel_seconds(
     if chip.transcendental:
         vector += work.transcendentals / chip.transcendental
     again = math.fsum(_read_again(p, chip) for p in work.products)
-    memory = (far_bytes + again) / (chip.hbm_bandwidth * reach.memory)
+    read = far_bytes - written + again
+    memory = read / (chip.read_bandwidth or chip.hbm_bandwidth) + written / (
+        chip.written_bandwidth or chip.hbm_bandwidth
+    )
+    memory /= reach.memory
     if near_bytes and chip.vmem_bandwidth:
         memory += near_bytes / chip.vmem_bandwidth
     if chip.platform != "cpu":  # steps run while memory is read; on a CPU their bytes were measured apart

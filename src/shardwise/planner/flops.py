@@ -106,9 +106,21 @@ class Work:
         return self.product_flops + self.vector
 
 
-def work_of(equations: Iterable[Equation], known: dict[Program, Work] | None = None) -> Work:
+_BY_RULE: Mapping[str, float] = {}
+
+
+def work_of(
+    equations: Iterable[Equation],
+    known: dict[Program, Work] | None = None,
+    function_costs: Mapping[str, float] = _BY_RULE,
+) -> Work:
     """The work of equations; of loops that of all rounds with their tests, one where their number is not known, of branches the most
-    of each amount. `known` are programs that these equations share with others.
+    of each amount.
+
+    Args:
+        equations: with local types.
+        known: the work of programs that these equations share with others.
+        function_costs: elements of exp that an element of a function costs, by op name; others cost what their `Emit` says.
     """
     known = {} if known is None else known
     products: list[Product] = []
@@ -116,7 +128,7 @@ def work_of(equations: Iterable[Equation], known: dict[Program, Work] | None = N
     for eqn in equations:
         op, _, _ = unwrapped(eqn.op, eqn.params)
         simple = op.emit is not None or op.fold is not None or op.product
-        inner = [] if simple else _inner_work(eqn, known)
+        inner = [] if simple else _inner_work(eqn, known, function_costs)
         for work, rounds in inner:
             products += [replace(p, batch=p.batch * rounds) for p in work.products]
             vector += rounds * work.vector
@@ -131,20 +143,25 @@ def work_of(equations: Iterable[Equation], known: dict[Program, Work] | None = N
             products.append(found.product)
         arithmetic += found.arithmetic
         functions += found.functions
-        if op.collective is None:
+        cost = function_costs.get(op.name)
+        if cost is not None:
+            transcendentals += cost * (found.functions + found.arithmetic)
+        elif op.collective is None:
             vector += found.arithmetic * (1 if op.emit is None else 0 if op.emit.moves else op.emit.cost)
             transcendentals += found.functions * (1 if op.emit is None else op.emit.cost / EXP.cost)
         moved += sum([a.aval.nbytes for a in eqn.inputs]) + sum([v.aval.nbytes for v in eqn.outputs])
     return Work(tuple(products), vector, transcendentals, arithmetic, functions, moved)
 
 
-def _inner_work(eqn: Equation, known: dict[Program, Work]) -> list[tuple[Work, int]]:
+def _inner_work(
+    eqn: Equation, known: dict[Program, Work], function_costs: Mapping[str, float]
+) -> list[tuple[Work, int]]:
     """The work of the programs that an equation holds, with how often they run; none where it holds none."""
     region = region_of(eqn)
     programs = [p for _, p in subprograms(eqn.params)] if region is None else region.programs
     for program in programs:
         if program not in known:
-            known[program] = work_of(program.equations, known)
+            known[program] = work_of(program.equations, known, function_costs)
     inner = [known[p] for p in programs]
     if region is None:
         return [(work, 1) for work in inner]

@@ -26,7 +26,9 @@ class Chip:
         vmem_bandwidth: bytes/s.
         tile: the side of the tiles in which matrix products are computed (of the systolic array, of a block of threads).
         units: how many of those tiles run at once.
+        read_bandwidth, written_bandwidth: bytes/s of what kernels only read or write; 0: `hbm_bandwidth`, which is of both.
         transcendental: elements/s of exp, log, tanh and their kin.
+        function_costs: elements of exp that one of another function costs, by op name; of those that are not there the ops know it.
         overhead: seconds from the end of one kernel to the start of the next.
         product_overhead: seconds for each product of a batch, besides those of its work.
         lookup, element: seconds for each place that a gather or scatter goes to, besides those of its bytes, where it moves several
@@ -53,7 +55,10 @@ class Chip:
     vmem_bandwidth: float = 0.0
     tile: int = 128
     units: int = 1
+    read_bandwidth: float = 0.0
+    written_bandwidth: float = 0.0
     transcendental: float = 0.0
+    function_costs: Mapping[str, float] = field(default_factory=dict[str, float])
     overhead: float = 0.0
     product_overhead: float = 0.0
     lookup: float = 0.0

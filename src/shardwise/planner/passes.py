@@ -75,18 +75,36 @@ def lookups_of(equations: Sequence[Equation]) -> Lookups:
 def _lookups(eqn: Equation) -> Lookups:
     if eqn.op.at_positions:
         count = math.prod(np.broadcast_shapes(*(a.aval.shape for a in eqn.inputs[1:])))
-        return _counted(count, eqn.outputs[0].aval.size, eqn.inputs[0].aval.nbytes, False)
+        return _counted(count, eqn.outputs[0].aval.size, _span(eqn, 1), False)
     op, params, _ = unwrapped(eqn.op, eqn.params)
     op, params, types = as_joined(op, params, tuple(a.aval for a in eqn.inputs))
     found = None if op.indexed is None else op.indexed(params, types)
-    if found is None or not found.vectors:
+    if found is None:
         return NO_LOOKUPS
-    count = math.prod(types[found.first].shape[:-1])
-    moved = types[-1].size if op.updates else eqn.outputs[0].aval.size
-    places = _counted(count, moved, types[0].nbytes, op.updates)
+    starts = types[
+        found.first
+    ].shape  # without vectors, of the first of several numbers: one for each vmap that maps it
+    count = math.prod(starts[:-1] if found.vectors else starts)
+    if not found.vectors and count == 1:
+        return NO_LOOKUPS
+    moved = types[-1 if found.vectors else 1].size if op.updates else eqn.outputs[0].aval.size
+    places = _counted(count, moved, _span(eqn, found.first), op.updates)
     if not op.updates:
         return places
     return places._replace(combined=moved if places.windows else 0, repeats=moved / max(types[0].size, 1))
+
+
+def _span(eqn: Equation, first: int) -> int:
+    """The bytes that a place may be anywhere in: where each row of a batch has places of its own, those of a row.
+
+    `first` is the first operand with places.
+    """
+    types = tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
+    rule = eqn.op.sharding_rule(*types, eqn.params)
+    own = {f for dim in rule.inputs[first] for f in dim}
+    table = types[0][0]
+    rows = math.prod(n for n, dim in zip(table.shape, rule.inputs[0], strict=True) if own.intersection(dim))
+    return table.nbytes // max(rows, 1)
 
 
 def _counted(count: int, moved: int, span: int, updates: bool) -> Lookups:

@@ -1,6 +1,6 @@
 """This machine as one that can be planned for: what our own kernels reach on it, measured once and kept on disk.
 
-The measurement takes about five seconds. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
+The measurement takes about ten seconds. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
 threads or the version changes; without that folder it is made in each process.
 """
 
@@ -24,24 +24,26 @@ from shardwise.ops.indexing.gather import gather
 from shardwise.ops.indexing.scatter import scatter_with
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from shardwise.ops.products.contract import dot_general
+from shardwise.ops.reductions.reduce import reduce_sum
 from shardwise.planner.machine import Chip, Level, Machine
 from shardwise.runtime.machine import kernel_store, thread_count
 
 Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long
 _SECONDS = 0.1  # for each figure: the least of many calls, for others use the machine as well
+_AT_MOST = 8  # of the time of a sum of two values is the part that writes the result, at least: figures have errors
 _LOOKUPS = 4096
 _PLACES = 1 << 15
 _ELEMENTS = 1 << 16
 _SPREAD = 1 << 18
-_PRODUCTS = 1024
+_PRODUCTS = 256  # of matrices that caches hold
 _ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
 _UPDATED = ScatterDimensionNumbers((1,), (0,), (0,))
 _POWER = 31  # eight multiplications
 _SECONDS_OF = ("call", "product", "lookups", "lookup", "element", "far", "update", "updated_element")
-_STEP = "step of "  # figures of algorithms
+_STEP, _FUNCTION = "step of ", "function "  # figures of algorithms and of elementwise functions
 _FILE = "here.json"
-_MEASURES = 4  # raised where other figures are measured
+_MEASURES = 5  # raised where other figures are measured
 
 
 @cache
@@ -64,10 +66,13 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         hbm_bytes=memory,
         usable_bytes=memory,
         hbm_bandwidth=figures["memory"],
+        read_bandwidth=figures["read"],
+        written_bandwidth=figures["written"],
         vmem_bytes=cache_bytes,
         vmem_bandwidth=figures["cache"],
         tile=16,
         transcendental=figures["transcendental"],
+        function_costs=_of_kind(figures, _FUNCTION, figures["transcendental"]),
         overhead=figures["call"],
         product_overhead=figures["product"],
         lookup=figures["lookup"],
@@ -76,20 +81,26 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         updated_element=figures["updated_element"],
         far_lookups=figures["far"] / max(figures["element"], 1e-12),
         lookups_overhead=figures["lookups"],
-        steps={name.removeprefix(_STEP): figures[name] for name in figures if name.startswith(_STEP)},
+        steps=_of_kind(figures, _STEP),
     )
     level = Level("network", (1,), (False,), True, figures["memory"], figures["call"])
     source = f"measured on {platform.node() or 'this machine'} with {thread_count()} threads"
     return Machine("here", chip, (level,), 1, (source,), (), ("all devices of this machine share its processors",))
 
 
+def _of_kind(figures: Mapping[str, float], kind: str, scale: float = 1.0) -> dict[str, float]:
+    """The figures whose names begin so, by the rest of their names."""
+    return {name.removeprefix(kind): scale * value for name, value in figures.items() if name.startswith(kind)}
+
+
 def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
-    """Rates of our kernels: bytes/s of memory and caches, FLOP/s by dtype and of vector code, elements/s of exp; seconds of a call,
-    of each product of a batch, of a call that looks something up, and of each place where it does, for a row and for an element.
+    """Rates of our kernels: bytes/s of memory (copied, read, written) and caches, FLOP/s by dtype and of vector code, elements/s of exp;
+    seconds of a call, of each product of a batch, of a call that looks something up, and of each place where it does, for a row and for
+    an element; of a step of each algorithm, and of an element of each function.
 
     Seconds are those of `timer`.
     """
-    from shardwise.planner.machines.algorithms import measured_steps  # start-up time: it brings all ops
+    from shardwise.planner.machines import algorithms  # start-up time: it brings all ops
 
     near = np.linspace(0.5, 1.5, max(1 << 14, _cache_bytes() // 24), dtype=np.float32)
     # With its result in half of the caches, and work for threads.
@@ -104,8 +115,11 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     long, everywhere = far[:, None], np.random.default_rng(0).integers(0, far.size, (_SPREAD, 1), np.int32)
     places = np.random.default_rng(0).permutation(_ELEMENTS).astype(np.int32)[:, None]
     begun = _seconds(timer, _rows, table, order[:2])
+    added, summed = _seconds(timer, binary.add, far, far), _seconds(timer, _sum, far)
     figures = {
-        "memory": 3 * far.nbytes / _seconds(timer, binary.add, far, far),
+        "memory": 3 * far.nbytes / added,
+        "read": far.nbytes / summed,
+        "written": far.nbytes / max(added - 2 * summed, added / _AT_MOST),
         "cache": 3 * near.nbytes / (_seconds(timer, binary.add, near, near) - call),
         "vector": 8 * middle.size / (_seconds(timer, _power, middle) - call),
         "transcendental": middle.size / (_seconds(timer, transcendental.exp, middle) - call),
@@ -123,15 +137,21 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
         packed = 3 * matrix.nbytes / figures["memory"]  # what the planner counts besides
         figures[dtype.name] = 2 * side**3 / (_seconds(timer, _product, matrix, matrix) - packed)
     small = np.ones((_PRODUCTS, 16, 16), np.float32)
-    known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["memory"]
+    known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["cache"]
     figures["product"] = max(_seconds(timer, _batched, small, small) - known, 0.0) / _PRODUCTS
-    steps = measured_steps(partial(_least, timer), call, figures["memory"])
-    return figures | {_STEP + name: seconds for name, seconds in steps.items()}
+    steps = algorithms.measured_steps(partial(_least, timer), call, figures["memory"])
+    functions = algorithms.measured_functions(partial(_least, timer, seconds=_SECONDS / 4), call, near.size)
+    figures |= {_STEP + name: seconds for name, seconds in steps.items()}
+    return figures | {_FUNCTION + name: seconds for name, seconds in functions.items()}
 
 
 def is_seconds(figure: str) -> bool:
     """Whether a figure is seconds; the others are rates."""
-    return figure in _SECONDS_OF or figure.startswith(_STEP)
+    return figure in _SECONDS_OF or figure.startswith((_STEP, _FUNCTION))
+
+
+def _sum(x: Any) -> Any:
+    return reduce_sum(x, (0,))
 
 
 def _batched(x: Any, y: Any) -> Any:
@@ -164,10 +184,10 @@ def _seconds(timer: Timer, op: Callable[..., Any], *values: Any) -> float:
     return _least(timer, call)
 
 
-def _least(timer: Timer, call: Callable[[], None]) -> float:
+def _least(timer: Timer, call: Callable[[], Any], seconds: float = _SECONDS) -> float:
     call()
-    best, begun, latest = float("inf"), timer(), time.perf_counter() + 10 * _SECONDS
-    while timer() < begun + _SECONDS and time.perf_counter() < latest:
+    best, begun, latest = float("inf"), timer(), time.perf_counter() + 10 * seconds
+    while timer() < begun + seconds and time.perf_counter() < latest:
         begin = timer()
         call()
         best = min(best, timer() - begin)
