@@ -115,12 +115,13 @@ def test_lookups_take_longer_in_what_no_cache_holds_and_others_to_write(lookups,
 
 
 def test_reads_and_writes_have_rates_of_their_own():
-    chip = dataclasses.replace(find("cpu-1x16").chip, overhead=0.0, read_bandwidth=1e9, written_bandwidth=1e8)
-    assert kernel_seconds(Work((), 0.0, 0.0), 3e6, 0, chip, written=1e6).total == pytest.approx(2e-3 + 1e-2)
-    chip = dataclasses.replace(chip, written_bandwidth=0.0)
-    assert kernel_seconds(Work((), 0.0, 0.0), 3e6, 0, chip, written=1e6).total == pytest.approx(
-        2e-3 + 1e6 / chip.hbm_bandwidth
+    chip = dataclasses.replace(
+        find("cpu-1x16").chip, overhead=0.0, hbm_bandwidth=3e9, read_bandwidth=2e9, written_bandwidth=1e9
     )
+    seconds = [kernel_seconds(Work((), 0.0, 0.0), 3e6, 0, chip, written=n).total for n in (0.0, 1e6, 2e6, 3e6)]
+    assert seconds == pytest.approx([1.5e-3, 1e-3, 2e-3, 3e-3])
+    alike = dataclasses.replace(chip, read_bandwidth=0.0, written_bandwidth=0.0)
+    assert kernel_seconds(Work((), 0.0, 0.0), 3e6, 0, alike, written=3e6).total == pytest.approx(1e-3)
 
 
 def test_algorithms_take_time_besides_their_bytes():

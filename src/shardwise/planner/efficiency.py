@@ -102,9 +102,11 @@ def kernel_seconds(
     if chip.transcendental:
         vector += work.transcendentals / chip.transcendental
     again = math.fsum(_read_again(p, chip) for p in work.products)
-    read = far_bytes - written + again
-    memory = read / (chip.read_bandwidth or chip.hbm_bandwidth) + written / (
-        chip.written_bandwidth or chip.hbm_bandwidth
+    moved = far_bytes + again
+    memory = max(
+        moved / chip.hbm_bandwidth,
+        (moved - written) / chip.read_bandwidth if chip.read_bandwidth else 0.0,
+        written / chip.written_bandwidth if chip.written_bandwidth else 0.0,
     )
     memory /= reach.memory
     if near_bytes and chip.vmem_bandwidth:

@@ -25,13 +25,13 @@ from shardwise.ops.indexing.scatter import scatter_with
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from shardwise.ops.products.contract import dot_general
 from shardwise.ops.reductions.reduce import reduce_sum
+from shardwise.ops.shapes.broadcast import broadcast
 from shardwise.planner.machine import Chip, Level, Machine
 from shardwise.runtime.machine import kernel_store, thread_count
 
 Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long
 _SECONDS = 0.1  # for each figure: the least of many calls, for others use the machine as well
-_AT_MOST = 8  # of the time of a sum of two values is the part that writes the result, at least: figures have errors
 _LOOKUPS = 4096
 _PLACES = 1 << 15
 _ELEMENTS = 1 << 16
@@ -115,11 +115,13 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     long, everywhere = far[:, None], np.random.default_rng(0).integers(0, far.size, (_SPREAD, 1), np.int32)
     places = np.random.default_rng(0).permutation(_ELEMENTS).astype(np.int32)[:, None]
     begun = _seconds(timer, _rows, table, order[:2])
-    added, summed = _seconds(timer, binary.add, far, far), _seconds(timer, _sum, far)
+    repeated = broadcast(
+        device_put(np.float32(1)), far.shape
+    )  # a view of one element: what computes with it only writes
     figures = {
-        "memory": 3 * far.nbytes / added,
-        "read": far.nbytes / summed,
-        "written": far.nbytes / max(added - 2 * summed, added / _AT_MOST),
+        "memory": 3 * far.nbytes / _seconds(timer, binary.add, far, far),
+        "read": far.nbytes / _seconds(timer, _sum, far),
+        "written": far.nbytes / _least(timer, partial(unary.neg, repeated)),
         "cache": 3 * near.nbytes / (_seconds(timer, binary.add, near, near) - call),
         "vector": 8 * middle.size / (_seconds(timer, _power, middle) - call),
         "transcendental": middle.size / (_seconds(timer, transcendental.exp, middle) - call),
