@@ -205,6 +205,7 @@ class _Clock:
     def _collective(self, group: Group) -> _Timed:
         total = latency = moved = sent = 0.0
         axes: dict[str, None] = {}
+        pattern = ""
         by_level: dict[str, float] = {}
         for eqn in group.equations:
             op, params, _ = unwrapped(eqn.op, eqn.params)
@@ -212,6 +213,7 @@ class _Clock:
                 continue
             own = tuple(params.get("axes", ()))
             axes.update(dict.fromkeys(own))
+            pattern = op.collective.pattern
             sent_now = op.collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, self._sizes())
             held = sum(a.aval.nbytes for a in eqn.inputs)
             nbytes = sent_now if op.collective.pattern == SHIFT else held
@@ -235,6 +237,7 @@ class _Clock:
             sent_bytes=sent,
             axes=tuple(axes),
             bound=bound,
+            pattern=pattern,
         )
         # Accelerators have engines of their own for transfers; on CPUs the cores that compute send as well.
         beside = group.overlaps or self.machine.chip.platform != "cpu"
@@ -320,7 +323,7 @@ def _started(timed: _Timed, place: int, start: float, critical: bool) -> Task:
     t = timed.task
     return Task(
         t.name, t.kind, t.stream, start, timed.seconds, t.flops, t.hbm_bytes, t.sent_bytes, t.axes, t.bound, t.value, t.cause, t.source,
-        t.backward, t.trips, t.body, critical, place,
+        t.backward, t.trips, t.body, critical, place, t.pattern,
     )  # fmt: skip  # as `replace`, which takes twice as long, and there is a task for every kernel
 
 

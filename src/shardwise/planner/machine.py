@@ -26,7 +26,7 @@ class Chip:
         vmem_bandwidth: bytes/s.
         tile: the side of the tiles in which matrix products are computed (of the systolic array, of a block of threads).
         units: how many of those tiles run at once.
-        read_bandwidth, written_bandwidth: bytes/s of a kernel that only reads or only writes; 0: `hbm_bandwidth`, that of one that does both.
+        read_bandwidth, written_bandwidth: bytes/s of a kernel that only reads or only writes; 0: as `hbm_bandwidth`.
         transcendental: elements/s of exp, log, tanh and their kin.
         function_costs: elements of exp that one of another function costs, by op name; of those that are not there the ops know it.
         overhead: seconds from the end of one kernel to the start of the next.

@@ -63,6 +63,7 @@ class Task:
         body: of a loop, the schedule of one trip.
         critical: whether the step would be shorter if this took no time.
         place: its position in the program; what runs on another stream may start before what stands before it.
+        pattern: of a collective, who sends to whom: `Collective.pattern`.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Task:
     body: Schedule | None = None
     critical: bool = False
     place: int = 0
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)

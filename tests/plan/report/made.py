@@ -15,7 +15,7 @@ def layer_tasks(n: int = 1) -> tuple[Task, ...]:
         t = 0.03 * i
         tasks += [
             Task("all_gather", "collective", "ici", t, 0.012, sent_bytes=3e8, axes=("fsdp",), bound="link",
-                 value="bf16[8192,1024]", cause="dot_general", source=(FILE, 88)),
+                 value="bf16[8192,1024]", cause="dot_general", source=(FILE, 88), pattern="gather"),
             Task("dot_general", "product", "compute", t + 0.004, 0.02, flops=9e12, hbm_bytes=4e8, bound="flops",
                  value="bf16[4,2048,1024]", source=(FILE, 88), critical=True),
             Task("fused: mul add tanh", "fused", "compute", t + 0.024, 0.006, flops=1e9, hbm_bytes=6e8, bound="memory",

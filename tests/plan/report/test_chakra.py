@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise.plan import plan
 from shardwise.plan.report.chakra import write_chakra
 from shardwise.planner.result import Interval, Plan, Schedule, Task
+from shardwise.sharding import NamedSharding, PartitionSpec
 from tests.plan.report.made import plan_of
 
 FIELDS = {7: "int32", 9: "int64", 13: "uint64", 27: "bool", 29: "string"}
@@ -94,7 +98,7 @@ def test_a_rank_has_the_tasks_of_its_plan(tmp_path):
 
 
 def test_permutes_are_sends_and_receives(tmp_path):
-    task = Task("permute", "collective", "ici", 0.0, 1e-3, sent_bytes=100.0, axes=("x",))
+    task = Task("permute", "collective", "ici", 0.0, 1e-3, sent_bytes=100.0, axes=("x",), pattern="shift")
     plan = Plan(
         "f",
         "m",
@@ -122,6 +126,14 @@ def test_permutes_are_sends_and_receives(tmp_path):
         assert (send["type"], receive["type"]) == (5, 6)
         assert send["comm_dst"] == (rank + 2) % 6 and receive["comm_src"] == (rank - 2) % 6
         assert send["comm_size"] == 100
+
+
+def test_what_a_collective_is_follows_from_who_sends_to_whom(tmp_path):
+    mesh = jax.sharding.AbstractMesh((8,), ("x",))
+    x = jax.ShapeDtypeStruct((4096,), "float32", sharding=NamedSharding(mesh, PartitionSpec("x")))
+    first, *_ = write_chakra(plan(lambda x: (jnp.sort(x), x.sum()), x, on="v5e-8"), tmp_path)
+    kinds = {n["name"]: (n["type"], n.get("comm_type")) for n in read(first) if n["type"] != 4}
+    assert kinds == {b"sort": (7, 6), b"all_reduce": (7, 0)}  # a sort sends parts to all
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 129])

@@ -26,7 +26,7 @@ VERSION = "0.0.4"
 NODES = 2_000_000  # of a rank; a longer step is refused
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7  # NodeType
 _INT32, _INT64, _UINT64, _BOOL, _STRING = 7, 9, 13, 27, 29  # fields of AttributeProto
-_TYPES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}  # CollectiveCommType
+_TYPES = {"reduce": 0, "gather": 2, "transpose": 6, "scatter": 7}  # CollectiveCommType by `Task.pattern`
 
 
 def write_chakra(plan: Plan, folder: str | Path, ranks: int | None = None) -> list[Path]:
@@ -151,8 +151,8 @@ class _Trace:
                 "tensor_size", _UINT64, int(task.hbm_bytes)
             )
             self._node(task.name, _COMPUTE, task, start, before, _attribute("is_cpu_op", _BOOL, 0) + work)
-        elif task.name in _TYPES:
-            sent = _attribute("comm_type", _INT64, _TYPES[task.name]) + _attribute(
+        elif task.pattern in _TYPES:
+            sent = _attribute("comm_type", _INT64, _TYPES[task.pattern]) + _attribute(
                 "comm_size", _INT64, _operand_bytes(task, size)
             )
             names = [self.groups.name(n) for n in self.groups.along(task.axes)]
@@ -201,10 +201,10 @@ class _Trace:
 def _operand_bytes(task: Task, size: int) -> int:
     """The bytes that a rank brings to a collective over `size` ranks, from those that it sends in a ring."""
     sent = task.sent_bytes
-    if task.name == "all_gather":
+    if task.pattern == "gather":
         return int(sent / (size - 1))
     whole = sent * size / (size - 1)
-    return int(whole / 2 if task.name == "all_reduce" else whole)
+    return int(whole / 2 if task.pattern == "reduce" else whole)
 
 
 # -- protobuf's wire format -----------------------------------------------------------------------------------------------------
