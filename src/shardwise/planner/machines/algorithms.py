@@ -11,13 +11,13 @@ import numpy as np
 from shardwise.base.tree import tree_leaves
 from shardwise.engine.device_put import device_put
 from shardwise.ir import Op, ShapedArray, all_ops, bind, trace_program
-from shardwise.ops.elementwise import binary, special, transcendental  # noqa: F401  # `special` defines functions
+from shardwise.ops.elementwise import binary, special, transcendental
 from shardwise.ops.elementwise.elementwise_ir import EXP
 from shardwise.ops.indexing import search, sorting
 from shardwise.ops.linalg import decompositions, spectral
 from shardwise.ops.linalg.fft import fft
 from shardwise.ops.products.conv import conv_general_dilated
-from shardwise.ops.random import random_floats  # noqa: F401  # it defines a function
+from shardwise.ops.random import random_floats
 from shardwise.ops.random.random_bits import threefry_bits_p
 from shardwise.ops.reductions import cumulative, window
 from shardwise.planner.steps import steps_of
@@ -30,6 +30,9 @@ _NO_VECTORS = {"compute_left_eigenvectors": False, "compute_right_eigenvectors":
 def measured_steps(least: Least, call: float, bandwidth: float) -> dict[str, float]:
     """Seconds of a step of each algorithm: those of an op without what a `call` and its bytes take."""
     return {name: _step_seconds(least, op, make, call, bandwidth) for name, (op, make) in ALGORITHMS.items()}
+
+
+_DEFINING = (binary, random_floats, special, transcendental)  # modules that bring the functions which `all_ops` has
 
 
 def measured_functions(least: Least, call: float, elements: int) -> dict[str, float]:
