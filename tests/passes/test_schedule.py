@@ -86,6 +86,18 @@ def test_many_devices_make_small_shards_large():
         assert groups(out) == found
 
 
+def test_constants_do_not_cut_a_group():
+    def f(x):
+        e = lax.exp(x - lax.broadcast_in_dim(lax.reduce_max(x, (1,)), SHAPE, (0,)))
+        ones = lax.broadcast_in_dim(jnp.float32(1), SHAPE[:1], ())
+        scale = lax.div(ones, lax.reduce_sum(e, (1,)))
+        zeros = lax.broadcast_in_dim(jnp.float32(0), SHAPE, ())
+        return [lax.add(lax.mul(e, lax.broadcast_in_dim(scale, SHAPE, (0,))), zeros)]
+
+    _, out = scheduled(f, X)
+    assert [e.op.name for e in out.equations if e.op.name != "broadcast_in_dim"] == ["fused"]
+
+
 def test_other_shapes_and_varying_axes_do_not_mix():
     rows = ShapedArray((1, 128), np.dtype("float32"))
     _, out = scheduled(lambda x, r: [lax.add(x, lax.exp(r))], X, rows)

@@ -2,8 +2,9 @@
 
     on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions                        `PARTITIONING`
-    conv_products -> wide_products -> outer_products -> pad_sums -> cut_pieces -> columns_apart -> element_reads
-                  -> crossing_reductions -> short_rows -> schedule -> epilogues                   `FUSING`, if there are large values
+    conv_products -> wide_products -> outer_products -> pad_sums -> scatter_sums -> cut_pieces -> columns_apart
+                  -> element_reads -> crossing_reductions -> short_rows -> schedule -> epilogues
+                                                                           `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
@@ -235,6 +236,10 @@ def _moves_elements(eqn: Equation) -> bool:
     return eqn.op.boxes is not None
 
 
+def _adds_updates(eqn: Equation) -> bool:
+    return eqn.op.updates and bool(eqn.op.additive)
+
+
 def _takes_columns(eqn: Equation) -> bool:
     return eqn.op.columns is not None
 
@@ -293,6 +298,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("outer_products", "with_outer_products", _sums_nothing),
     _later("window_pieces", "with_window_pieces", _is_collective),
     _later("pad_sums", "with_pad_sums", _moves_elements),
+    _later("scatter_sums", "with_scatter_sums", _adds_updates),
     _later("joined_pads", "with_joined_pads", _moves_elements),
     _later("cut_pieces", "with_cut_pieces", _moves_elements),
     _later("columns_apart", "with_columns_apart", _takes_columns),

@@ -200,7 +200,10 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[Part]:
 
 
 def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
-    """The stage of each equation: as early as possible, then moved to the stage of its users if they all share a later one."""
+    """The stage of each equation: as early as possible, then moved to the stage of its users if they all share a later one.
+
+    What is never fused and needs nothing that is, such as a constant, comes before the first stage.
+    """
     made, used = makers(program), users(program)
     equations = program.equations
     stages: list[int] = []
@@ -211,11 +214,13 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
         the group.
         """
         op = equations[j].op
+        if kinds[i] is None and kinds[j] is None:
+            return 0
         joins = op.emit is None and op.fold is None and not op.at_positions
         return int(kinds[i] != kinds[j] or joins or is_read(equations[j], value))
 
     for i, eqn in enumerate(equations):
-        stage = 0
+        stage = -1 if kinds[i] is None else 0
         for atom in eqn.inputs:
             if isinstance(atom, Var) and atom in made:
                 j = made[atom]
