@@ -58,7 +58,7 @@ def minimize(
         raise TypeError(f"args argument to minimize must be a tuple, got {args}")
     by = _METHODS.get(method.lower())
     if by is None:
-        raise ValueError(f"Method {method} not recognized; use 'BFGS'.")
+        raise ValueError(f"Method {method} not recognized; give one of {', '.join(map(repr, _METHODS))}.")
     given = dict(options or {})
     if tol is not None:
         given.setdefault("gtol", tol)
