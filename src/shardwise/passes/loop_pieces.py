@@ -3,7 +3,8 @@
     for 50 rounds: x = 0.99 * x + 0.01 * x * x        for each piece of x: for 50 rounds: piece = 0.99 * piece + ...
 
 Comes in: a per-device program. Goes out: the program with such loops as `in_pieces`. A round of the whole would read and write memory;
-a piece stays in the cache. Where many devices have small parts, these follow each other as one. Under `vmap`, a `while_loop` whose elements stop at different times ends for each piece when that is done.
+a piece stays in the cache. Where many devices have small parts, these follow each other as one. Under `vmap`, a `while_loop` whose
+elements stop at different times ends for each piece when that is done.
 
 Which dims of which values are cut is found by `loop_cuts`.
 """
