@@ -10,6 +10,7 @@ from shardwise.base import config
 from shardwise.ir import ShapedArray, trace_program, verify
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.loop_pieces import with_loops_in_pieces
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import llvm
 
@@ -195,3 +196,63 @@ def test_on_devices():
             value = got[1] if isinstance(got, tuple) else got
             whole = expected[1] if isinstance(got, tuple) else rounds(x)
             np.testing.assert_allclose(np.asarray(value), np.asarray(whole), rtol=1e-6)
+
+
+def joined_axes(f, *args):
+    """Of loops that run in pieces, the axes along which devices' parts are one."""
+    plan = jax.jit(f).lower(*args).compile()._entry.executable.plan
+    return [e.params["joined"] for e in plan.program.equations if e.op.name == "in_pieces"]
+
+
+SPECS = [
+    (P("x"), ("x",)),
+    (P("x", "y"), ("x", "y")),
+    (P(("y", "x")), ("x", "y")),
+    (P(None, "x"), ("x",)),
+    (P(), ()),
+]
+
+
+@pytest.mark.parametrize("spec, joined", SPECS)
+def test_small_parts_of_many_devices_go_through_as_one(monkeypatch, spec, joined):
+    for name in ("LOOP_PIECE", "LOOP_PIECE_MOST"):
+        monkeypatch.setattr(costs, name, 1 << 15)  # as large as a device's part
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
+    x, y = (jax.device_put(some(512, 256), jax.sharding.NamedSharding(mesh, spec)) for _ in range(2))
+
+    def both(x, y):
+        return lax.fori_loop(0, 12, lambda i, c: (c[0] * 0.75 + c[1] * i, c[1] * 0.5), (x, y))
+
+    for f, given in ((rounds, (x,)), (both, (x, y))):
+        assert joined_axes(f, *given) == [joined]
+        check(f, *given)
+        found = jax.tree.leaves(jax.jit(f)(*given))
+        assert all(v.sharding.is_equivalent_to(x.sharding, 2) for v in found)
+
+
+def test_a_row_per_device_stops_when_it_is_done():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("x",))
+    x = jax.device_put(some(8, 16384), jax.sharding.NamedSharding(mesh, P("x")))
+    counts = jax.device_put(np.arange(8) * 5, jax.sharding.NamedSharding(mesh, P("x")))
+
+    def one(x, n):
+        return lax.while_loop(lambda c: c[1] < n, lambda c: (c[0] * 0.9 + 0.1 * c[0] * c[0], c[1] + 1), (x, 0))
+
+    f = jax.vmap(one)
+    assert len(joined_axes(f, x, counts)) == 1
+    check(f, x, counts)
+
+
+def test_parts_that_differ_in_how_they_vary_stay_apart():
+    """Constants that are the same on all devices, and loops that devices leave by themselves."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("x",))
+    x = jax.device_put(some(512, 256), jax.sharding.NamedSharding(mesh, P("x")))
+    row = some(256)
+    check(lambda x, row: lax.fori_loop(0, 12, lambda i, x: x * 0.75 + row, x), x, row)
+    alone = jax.shard_map(
+        lambda x: lax.while_loop(lambda x: (x * x).sum() > 1, lambda x: x * 0.75, x),
+        mesh=mesh,
+        in_specs=P("x"),
+        out_specs=P("x"),
+    )
+    check(alone, x, exact=False)

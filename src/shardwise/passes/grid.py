@@ -78,6 +78,11 @@ class Grid:
         return self.spans and ownership(self.devices, self.sizes).kept_whole
 
     @property
+    def one_memory(self) -> bool:
+        """Whether all parts of values lie in the memory of this process."""
+        return self.processes is None and not self.devices[0].client.stands_for_all
+
+    @property
     def processes(self) -> Ownership | None:
         """The ownership of the devices, if they belong to several processes each of which, this one included, computes for its own."""
         if not self.spans:

@@ -71,15 +71,15 @@ class _Whole(Exception):
     """The dim is needed as a whole somewhere."""
 
 
-def cut(program: Program) -> Followed | None:
-    """Where a dim is in each value that has it: of the largest carry, the first dim that can be cut."""
+def cut(program: Program, fewest: int = 2) -> Followed | None:
+    """Where a dim is in each value that has it: of the largest carry, the first dim that can be cut and has the `fewest` entries."""
     (eqn,) = program.equations
     loop = region_of(eqn)
     assert isinstance(loop, Loop)
     carries = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
     seed = max(carries, key=lambda v: v.aval.size)
     for d, n in enumerate(seed.aval.shape):
-        if n > 1:
+        if n >= fewest:
             try:
                 return Followed(seed, d, n).through(program)
             except _Whole:

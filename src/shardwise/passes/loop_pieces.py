@@ -3,16 +3,19 @@
     for 50 rounds: x = 0.99 * x + 0.01 * x * x        for each piece of x: for 50 rounds: piece = 0.99 * piece + ...
 
 Comes in: a per-device program. Goes out: the program with such loops as `in_pieces`. A round of the whole would read and write memory;
-a piece stays in the cache. Under `vmap`, a `while_loop` whose elements stop at different times ends for each piece when that is done.
+a piece stays in the cache. Where many devices have small parts, these follow each other as one. Under `vmap`, a `while_loop` whose
+elements stop at different times ends for each piece when that is done.
 
 Which dims of which values are cut is found by `loop_cuts`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from shardwise.base.shapes import Axes
 from shardwise.ir import (
     ALONE,
     ANY_GOES_ON,
@@ -51,10 +54,11 @@ def _in_pieces(eqn: Equation, env: Env) -> Equation:
         return eqn
     if isinstance(region, Loop):
         own = map_programs(eqn, _of_each_device)
-        pieces = _pieces(own) if _may_be_cut(region, env.spread) else None
-        if pieces is not None:
-            program = alone(own)
-            return Equation(in_pieces, program.inputs, eqn.outputs, {"program": program, "pieces": pieces}, eqn.source)
+        found = _pieces_of_devices(alone(own), env) if _may_be_cut(region, env.spread) else None
+        if found is not None:
+            program, pieces, joined = found
+            params = {"program": program, "pieces": pieces, "joined": joined}
+            return Equation(in_pieces, program.inputs, eqn.outputs, params, eqn.source)
     if small:
         return eqn
     # Where devices take part at different times, a loop inside must know which do: an element that takes no part may never stop.
@@ -94,8 +98,31 @@ def _size(loop: Loop, spread: Spread) -> int:
     return max((spread.elements(v.aval) for v in loop.body.inputs[first : first + loop.num_carry]), default=0)
 
 
-def _pieces(eqn: Equation) -> Pieces | None:
-    program = alone(eqn)
+def _pieces_of_devices(program: Program, env: Env) -> tuple[Program, Pieces, Axes] | None:
+    """The program of a loop, its pieces on each device, and no axes; where those would be too small, its pieces of the parts of all devices
+    along axes, one after the other as a single part.
+    """
+    pieces = _pieces(program)
+    if pieces is not None:
+        return program, pieces, ()
+    found = cut(program, fewest=1)
+    ends = [a for a in (*program.inputs, *program.outputs) if isinstance(a, Var)]
+    if found is None:
+        return None
+    axes = frozenset[str]().union(*[v.aval.vma for v in found.dims])
+    if not axes or any(v.aval.vma != (axes if v in found.dims else frozenset()) for v in ends):
+        return None
+    if any(v.aval.vma and v not in found.dims for v in _values(program)):
+        return None
+    joined = tuple(a for a in env.axis_names if a in axes)
+    wide = localized(program, found.dims, found.size * math.prod(map(env.size, joined)))
+    pieces = _pieces(wide)
+    if pieces is None or (*pieces.operands, *pieces.results) != tuple(map(found.dims.get, ends)):
+        return None
+    return program, pieces, joined
+
+
+def _pieces(program: Program) -> Pieces | None:
     found = cut(program)
     if found is None or not outermost(program, found.dims):
         return None
@@ -117,7 +144,7 @@ def _pieces(eqn: Equation) -> Pieces | None:
         if piece is None:
             return None
         programs[size] = swept(piece, size // step if size != tail else 1, program, dims)
-    operands, results = tuple(map(dims.get, program.inputs)), tuple(map(dims.get, eqn.outputs))
+    operands, results = tuple(map(dims.get, program.inputs)), tuple(map(dims.get, program.equations[0].outputs))
     return Pieces(tuple(sizes), programs, operands, results)
 
 

@@ -139,15 +139,24 @@ def _partition(module: Module, context: Context) -> Module:
         else:
             chosen = layouts.get(atom) if any(fixed.open) and isinstance(atom, Var) else None
             wanted.append(fixed.dims if chosen is None else chosen)
-    local, out_dims = partition(program, context.grid, layouts, module.in_dims, wanted)
-    return replace(module, program=local, out_dims=out_dims)
+    device_program, local, out_dims = partition(program, context.grid, layouts, module.in_dims, wanted)
+    if config.shardwise_stepped:  # which runs what separate devices run
+        local = device_program
+    return replace(module, program=local, device_program=device_program, out_dims=out_dims)
+
+
+def _changed(module: Module, change: Callable[[Program], Program]) -> Module:
+    """The module with both of its per-device programs changed; mostly they are one."""
+    program = change(module.program)
+    same = module.program is module.device_program
+    return replace(module, program=program, device_program=program if same else change(module.device_program))
 
 
 def _hoist(module: Module, context: Context) -> Module:
     """Take what stays the same out of loops, unless rings are asked for: these save the memory that a gathered constant takes."""
     if _may_have_rings(context):
         return module
-    return replace(module, program=hoist(module.program))
+    return _changed(module, hoist)
 
 
 def _may_have_rings(context: Context) -> bool:
@@ -156,8 +165,7 @@ def _may_have_rings(context: Context) -> bool:
 
 
 def _simplify(module: Module, context: Context) -> Module:
-    program = simplify(module.program, context.devices)
-    return replace(module, program=program, device_program=program)
+    return _changed(module, lambda program: simplify(program, context.devices))
 
 
 def _join_reductions(module: Module, context: Context) -> Module:
@@ -183,9 +191,7 @@ def _collective_matmul(module: Module, context: Context) -> Module:
     from shardwise.passes.collective_matmul import collective_matmul, pays_between  # start-up time: products and slices
 
     change = collective_matmul if choice == "on" else partial(collective_matmul, pays=pays_between(crossing))
-    same = module.program is module.device_program
-    device_program = change(module.device_program)
-    return replace(module, program=device_program if same else change(module.program), device_program=device_program)
+    return _changed(module, change)
 
 
 def _fold_reductions(module: Module, context: Context) -> Module:

@@ -259,6 +259,19 @@ def test_large_carries_on_a_mesh(step, spec):
     np.testing.assert_allclose(np.asarray(jax.jit(f, donate_argnums=0)(placed)), want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("loop", [fori, repeated])
+def test_a_row_per_device_is_updated_where_it_lies(made, loop):
+    """A window of the whole may be as large as a device's part."""
+    mesh = jax.make_mesh((8,), ("x",))
+    x = start(8, 12_000)
+    f = loop(lambda i, x: x.at[3 * i % 8].add(x[i % 8] * 0.5).at[i % 8, 5].set(1.0), 30)
+    want = plain(f, x)
+    placed = jax.device_put(x, jax.NamedSharding(mesh, jax.P("x")))
+    np.testing.assert_allclose(np.asarray(jax.jit(f)(placed)), want, rtol=1e-6)
+    assert loops_with(made, x.nbytes) == (1, 0)
+    np.testing.assert_array_equal(placed, x)
+
+
 def test_updates_of_entries_under_vmap(made):
     x = start(4, 128, 2048)
 

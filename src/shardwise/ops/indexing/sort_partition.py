@@ -103,4 +103,7 @@ def top_k_partition(region: Any, eqn: Equation) -> None:
         for var, out, dims in zip(eqn.outputs, (values, places), placed, strict=True):
             region.define(var, region.reshard(out, merged, dims, var.aval), dims)
 
-    region.cheapest(along, lambda region: region.generic(eqn))
+    def whole_rows(region: Any) -> None:
+        region.generic(eqn)
+
+    region.apart(operand, whole_rows, along, whole_rows)

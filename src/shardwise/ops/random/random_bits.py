@@ -377,6 +377,7 @@ random_block_p = define_op(
     small=small_form("block", HASH_CALLS),
     algorithm=per_result("random"),
     batch=lambda *mapped: _block_batch(*mapped),
+    rewrite=lambda eqn, devices: _drawn_where_used(eqn, devices),
     type_rule=_bits_type,
     kernel=_bits_kernel,
     rule=_appended_rule,
@@ -393,6 +394,18 @@ def _block_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Para
     if not _fusable(keys.aval, keys.aval.size * math.prod(given["shape"]), given["bit_width"]):
         return [bind(random_block_p, keys, **given)], [0]
     return [bits_by_counters(keys, out, given)], [0]
+
+
+def _drawn_where_used(eqn: Equation, devices: int) -> Program | None:
+    """All devices together may draw so many bits in `shard_map`, where tracing sees one of them, that they are made where they are used."""
+    (keys,), (out,), params = eqn.inputs, eqn.outputs, eqn.params
+    if (
+        not out.aval.vma
+        or params.get("shard_axes")
+        or not _fusable(keys.aval, out.aval.size * devices, params["bit_width"])
+    ):
+        return None
+    return _bits_program(keys.aval, out.aval, ExactParams(dict(params)), True)
 
 
 def _bits_inline(eqn: Equation) -> Program:

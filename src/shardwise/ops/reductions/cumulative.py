@@ -85,24 +85,30 @@ def _partition(
             not isinstance(combine, Op) and dtype_kind(out.aval.dtype) == "c"
         ):  # equations would have to count turns of the phase
             return region.generic(eqn)
-        atom = region.reshard(atom, have, want, operand.aval)
-        narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these accumulate in a wider type
-        if narrow:
-            atom = _converted(region, atom, np.dtype(np.float32))
-        local = region.emit(eqn.op, [atom], eqn.params)[0]
-        shape, sizes = local.aval.shape, region.sizes_of(axes)
-        last = tuple(0 if d != axis or reverse else n - 1 for d, n in enumerate(shape))
-        ends = tuple(n if d != axis else last[d] + 1 for d, n in enumerate(shape))
-        total = region.emit(slice_p, [local], {"start_indices": last, "limit_indices": ends, "strides": None})[0]
-        gathered = {"sizes": sizes, "dim": axis, "tiled": True, "invariant": True}
-        totals = region.collective(all_gather_op, [total], axes, total.aval, gathered)
-        upto = region.emit(eqn.op, [totals], eqn.params)[0]
-        first = literal(identity(local.aval.dtype), local.aval.dtype)
-        edges = tuple((0, 0, 0) if d != axis else (-1, 1, 0) if reverse else (1, -1, 0) for d in range(len(shape)))
-        before = region.emit(pad_p, [upto, first], {"padding_config": edges})[0]
-        own = region.emit(all_slice, [before], {"axes": axes, "sizes": sizes, "dim": axis})[0]
-        both = region.emit(combine, [own, local], {})[0] if isinstance(combine, Op) else combine(region, own, local)
-        region.define(out, _converted(region, both, out.aval.dtype) if narrow else both, want)
+
+        def along(region: Any) -> None:
+            part = region.reshard(atom, have, want, operand.aval)
+            narrow = (
+                dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4
+            )  # these accumulate in a wider type
+            if narrow:
+                part = _converted(region, part, np.dtype(np.float32))
+            local = region.emit(eqn.op, [part], eqn.params)[0]
+            shape, sizes = local.aval.shape, region.sizes_of(axes)
+            last = tuple(0 if d != axis or reverse else n - 1 for d, n in enumerate(shape))
+            ends = tuple(n if d != axis else last[d] + 1 for d, n in enumerate(shape))
+            total = region.emit(slice_p, [local], {"start_indices": last, "limit_indices": ends, "strides": None})[0]
+            gathered = {"sizes": sizes, "dim": axis, "tiled": True, "invariant": True}
+            totals = region.collective(all_gather_op, [total], axes, total.aval, gathered)
+            upto = region.emit(eqn.op, [totals], eqn.params)[0]
+            first = literal(identity(local.aval.dtype), local.aval.dtype)
+            edges = tuple((0, 0, 0) if d != axis else (-1, 1, 0) if reverse else (1, -1, 0) for d in range(len(shape)))
+            before = region.emit(pad_p, [upto, first], {"padding_config": edges})[0]
+            own = region.emit(all_slice, [before], {"axes": axes, "sizes": sizes, "dim": axis})[0]
+            both = region.emit(combine, [own, local], {})[0] if isinstance(combine, Op) else combine(region, own, local)
+            region.define(out, _converted(region, both, out.aval.dtype) if narrow else both, want)
+
+        region.apart(operand, lambda region: region.generic(eqn), along)
 
     return partition
 

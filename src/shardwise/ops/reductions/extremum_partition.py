@@ -45,24 +45,28 @@ def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
         axes = have[axis] if have else ()
         if not axes:
             return region.generic(eqn)
-        (value,) = region.emit(values, [atom], {"axes": (axis,)})
-        (place,) = region.emit(eqn.op, [atom], {"axes": (axis,), "index_dtype": _INT32})
-        part = operand.aval.shape[axis] // math.prod(region.sizes_of(axes))
-        (index,) = region.emit(axis_index_op, [], {"axes": axes})
-        (start,) = region.emit(mul_p, [index, literal(part, _INT32)], {})
-        (place,) = region.emit(add_p, [place, start], {})
-        best = region.collective(all_reduce, [value], axes, value.aval, {"kind": kind})
-        (wins,) = region.emit(eq_p, [value, best], {})
-        if dtype_kind(value.aval.dtype) == "f":
-            (undefined,) = region.emit(ne_p, [value, value], {})
-            (wins,) = region.emit(or_p, [wins, undefined], {})
-        nowhere = literal(np.iinfo(_INT32).max, _INT32)
-        (place,) = region.emit(select_n_p, [wins, nowhere, place], {})
-        first = region.collective(all_reduce, [place], axes, place.aval, {"kind": "min"})
-        (found,) = region.emit(convert_element_type_p, [first], {"new_dtype": dtype, "weak_type": False})
-        rest = (*have[:axis], *have[axis + 1 :])
-        wanted = region.placements.get(out, rest)
-        region.define(out, region.reshard(found, rest, wanted, out.aval), wanted)
+
+        def along(region: Any) -> None:
+            (value,) = region.emit(values, [atom], {"axes": (axis,)})
+            (place,) = region.emit(eqn.op, [atom], {"axes": (axis,), "index_dtype": _INT32})
+            part = operand.aval.shape[axis] // math.prod(region.sizes_of(axes))
+            (index,) = region.emit(axis_index_op, [], {"axes": axes})
+            (start,) = region.emit(mul_p, [index, literal(part, _INT32)], {})
+            (place,) = region.emit(add_p, [place, start], {})
+            best = region.collective(all_reduce, [value], axes, value.aval, {"kind": kind})
+            (wins,) = region.emit(eq_p, [value, best], {})
+            if dtype_kind(value.aval.dtype) == "f":
+                (undefined,) = region.emit(ne_p, [value, value], {})
+                (wins,) = region.emit(or_p, [wins, undefined], {})
+            nowhere = literal(np.iinfo(_INT32).max, _INT32)
+            (place,) = region.emit(select_n_p, [wins, nowhere, place], {})
+            first = region.collective(all_reduce, [place], axes, place.aval, {"kind": "min"})
+            (found,) = region.emit(convert_element_type_p, [first], {"new_dtype": dtype, "weak_type": False})
+            rest = (*have[:axis], *have[axis + 1 :])
+            wanted = region.placements.get(out, rest)
+            region.define(out, region.reshard(found, rest, wanted, out.aval), wanted)
+
+        region.apart(operand, lambda region: region.with_whole(eqn, 0, (axis,)), along)
 
     return partition
 

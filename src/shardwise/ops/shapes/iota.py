@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from shardwise.base.shapes import Ndarray
 from shardwise.ir import Array, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
+from shardwise.ops.devices.split_dims import cut
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.operands import check_kind, requested_dtype
@@ -52,16 +54,30 @@ def _iota_kernel(
     n = shape[dimension]
     core = [1] * len(shape)
     core[dimension] = n
-    if shard_axes:
+    begin = env.first_part(shard_axes) if shard_axes and env.lead >= len(env.axis_names) else None
+    if begin is not None:  # parts side by side are one row
+        own = math.prod(env.extent(a) for a in shard_axes) * n
+        core[dimension] = own
+        row = _counted(begin * n, begin * n + own, dtype).reshape((1,) * env.lead + tuple(core))
+        values = cut(env, row, tuple(shard_axes if d == dimension else () for d in range(len(shape))))
+        loops = values.shape[: env.lead]
+    elif shard_axes:
         first = env.index(shard_axes) * np.int64(n)
         loops = first.shape
         count = first.reshape(loops + (1,) * len(shape)) + np.arange(n).reshape(core)
         values = count.astype(dtype)
     else:
         loops = (1,) * env.lead
-        values = np.arange(n, dtype=dtype if dtype.kind in "iuf" and dtype.itemsize > 2 else np.int64)
-        values = values.astype(dtype, copy=False).reshape(loops + tuple(core))
+        values = _counted(0, n, dtype).reshape(loops + tuple(core))
     return stretched(values, loops + shape)
+
+
+def _counted(begin: int, end: int, dtype: Any) -> Ndarray:
+    """The numbers from `begin` on, before `end`; integers that do not fit wrap around. NumPy rounds each float only if it begins at 0."""
+    fits = dtype.itemsize > 2 and (
+        not begin if dtype.kind == "f" else dtype.kind in "iu" and end <= np.iinfo(dtype).max
+    )
+    return np.arange(begin, end, dtype=dtype if fits else np.int64).astype(dtype, copy=False)
 
 
 def _iota_rule(in_types: Types, out_types: Types, params: Params) -> Rule:

@@ -107,10 +107,6 @@ def _copies(eqn: Equation, x: Var, spread: Spread) -> bool:
         return False
     if op.extracts == "copies":
         return True
-    size = eqn.outputs[0].aval.size
-    part = (
-        len(eqn.outputs) == 1
-        and 2 * size <= x.aval.size
-        and spread.elements(eqn.outputs[0].aval) <= costs.SMALL_LARGEST
-    )
+    size = spread.elements(eqn.outputs[0].aval)  # on all devices: the window may be as large as one device's part
+    part = len(eqn.outputs) == 1 and 2 * size <= spread.elements(x.aval) and size <= costs.SMALL_LARGEST
     return part and (op.extracts == "window" or (op.view and op.collective is None))

@@ -18,7 +18,7 @@ from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.dtypes import physical
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import free_lock
-from shardwise.base.shapes import Ndarray, Shape
+from shardwise.base.shapes import Axes, Ndarray, Shape
 from shardwise.ir import Program, ShapedArray, define_op
 from shardwise.ir.op import Types
 from shardwise.runtime.env import Env
@@ -142,6 +142,39 @@ class _Kernel:
         return tuple(results)
 
 
+class _JoinedKernel:
+    """`_Kernel` with the parts of all devices along axes as one, which is a view where they follow each other in memory."""
+
+    def __init__(self, env: Env, pieces: Pieces, out_types: Types, joined: Axes) -> None:
+        size = sum(pieces.sizes)
+        self._ones, self._size = (1,) * env.lead, size
+        self._extents = tuple([env.size(a) if a in joined else 1 for a in env.axis_names])
+        self._pieces, self._shapes = pieces, [t.shape for t in out_types]
+        wide = [_resized(t, d, size) for t, d in zip(out_types, pieces.results, strict=True)]
+        self._run = _Kernel(env, pieces, tuple(wide))
+
+    def _whole(self, block: Ndarray, d: int | None) -> Ndarray:
+        if d is None:
+            return block
+        own = block.shape[len(self._ones) :]
+        if block.shape[: len(self._ones)] != self._extents:
+            block = np.broadcast_to(block, (*self._extents, *own))
+        return block.reshape(*self._ones, *own[:d], self._size, *own[d + 1 :])
+
+    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        found = self._run(*map(self._whole, blocks, self._pieces.operands))
+        return tuple(
+            [
+                r if d is None else r.reshape(*self._extents, *shape)
+                for r, d, shape in zip(found, self._pieces.results, self._shapes, strict=True)
+            ]
+        )
+
+
+def _resized(aval: ShapedArray, d: int | None, size: int) -> ShapedArray:
+    return aval if d is None else aval.update(shape=(*aval.shape[:d], size, *aval.shape[d + 1 :]))
+
+
 def _by_kernels(program: Program, env: Env) -> Callable[..., object]:
     run = Plan(program, env).run
 
@@ -160,11 +193,13 @@ def _index(extents: Shape, place: Sequence[int], dim: int | None, rows: Rows) ->
     return (*index, ...)  # of a scalar, too, an array
 
 
-def _type(*types: ShapedArray, program: Program, pieces: Pieces) -> tuple[ShapedArray, ...]:
+def _type(*types: ShapedArray, program: Program, pieces: Pieces, joined: Axes) -> tuple[ShapedArray, ...]:
     return program.out_types
 
 
-def _compile(env: Env, in_types: Types, out_types: Types, params: Any) -> _Kernel:
+def _compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Callable[..., tuple[Ndarray, ...]]:
+    if params["joined"]:
+        return _JoinedKernel(env, params["pieces"], out_types, params["joined"])
     return _Kernel(env, params["pieces"], out_types)
 
 
