@@ -95,7 +95,7 @@ def conv_general_permutations(dimension_numbers: Sequence[Any]) -> tuple[Ints, I
     """The layouts `dimension_numbers`, such as ('NHWC', 'HWIO', 'NHWC'), as (batch, feature, *spatial) dims; the
     spatial letters are ordered as in the kernel's layout.
 
-    TypeError where a layout lacks its letters, repeats one, or the spatial letters differ.
+    ValueError unless they are three strings; TypeError where one lacks its letters, repeats one, or the spatial letters differ.
 
     >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
     ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
