@@ -197,3 +197,18 @@ def test_a_ref_of_an_ended_trace() -> None:
     sw.jit(lambda x: kept.append(sw.new_ref(x)) or x)(1.0)
     with pytest.raises(ValueError, match="had ended"):
         kept[0][...]
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["old", "new"])
+@pytest.mark.parametrize("transform", ["checkpoint", "shard_map", "jit", "scan"])
+def test_a_returned_ref(transform: str, new: bool) -> None:
+    old = sw.new_ref(1.0)
+    mesh = sw.make_mesh((1,), ("x",), devices=sw.devices()[:1])
+    wrapped: dict[str, Any] = {
+        "checkpoint": lambda f: sw.checkpoint(f)(1.0),
+        "shard_map": lambda f: sw.shard_map(f, mesh=mesh, in_specs=sw.P(), out_specs=sw.P())(1.0),
+        "jit": lambda f: sw.jit(f)(1.0),
+        "scan": lambda f: sw.lax.scan(lambda c, x: (c, f(x)), 0, np.ones(2, np.float32)),
+    }
+    with pytest.raises(ValueError, match="references cannot be returned"):
+        wrapped[transform](sw.new_ref if new else lambda x: old)

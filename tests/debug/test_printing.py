@@ -134,3 +134,32 @@ def test_callback_gets_arrays_and_other_values():
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
         call(f32(1))
+
+
+class Quarrelsome:
+    """Raises where it is compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("compared")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "Quarrelsome()"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: sw.random.split(sw.random.key(0), 3),
+        lambda: np.array(["a", "b"]),
+        lambda: np.array([None, 1], object),
+        lambda: np.array(["2020", "2021"], "datetime64[Y]"),
+        Quarrelsome,
+    ],
+    ids=["keys", "strings", "objects", "dates", "quarrelsome"],
+)
+def test_leaves_whose_comparison_is_no_bool(make, capsys):
+    for _ in range(2):
+        debug.print("{}", make())
+    assert capsys.readouterr().out == f"{make()}\n" * 2

@@ -378,3 +378,12 @@ def test_masked_arrays_have_their_data_where_a_dtype_is_given():
     assert jnp.asarray(masked, jnp.int8).tolist() == jnp.array(masked).tolist() == [1, 2]
     with pytest.raises(ValueError, match="masked"):
         jnp.asarray(masked)
+
+
+@pytest.mark.parametrize("shape", [b"ab", bytearray(b"ab"), {2, 3}, {2: 3}], ids=repr)
+@pytest.mark.parametrize(
+    "make", [jnp.zeros, jnp.ones, jnp.empty, lambda s: jnp.full(s, 1), lambda s: jnp.broadcast_to(1, s)]
+)
+def test_no_sequence_of_sizes(make, shape):
+    with pytest.raises(TypeError, match="Shapes must be 1D sequences"):
+        make(shape)

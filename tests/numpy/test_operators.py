@@ -351,3 +351,18 @@ def test_weak_operands_of_the_other_width_meet_numbers_of_todays():
             return 2 + x
 
     assert within(1).dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "target"),
+    [
+        ((), "float32", "int8"),
+        ((), "int8", "float32"),
+        ((3,), "bfloat16", "int32"),
+        ((2, 3), "bool", "int16"),
+        ((3,), "float32", "complex64"),
+    ],
+)
+def test_views_that_do_not_divide(shape, dtype, target):
+    with pytest.raises(ValueError, match="view: "):
+        jnp.ones(shape, dtype).view(target)

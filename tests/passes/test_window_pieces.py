@@ -61,3 +61,20 @@ def test_windows_are_read_in_place(name, spec):
         run = jax.jit(lambda x: f(x)).lower(placed).compile().runtime_executable()
         if spec == P("x"):
             assert "halo_exchange" not in set(_ops(run.plan.program)), run.plan.program
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: lax.fori_loop(0, 2, lambda i, c: c.at[i].add(x[0]), x),
+        lambda x: lax.scan(lambda c, r: (c + r, c * r), x[1], x[2:5]),
+        lambda x: lax.cond(x[0, 0] > 0, lambda w: (w, w + 1), lambda w: (w, w - 1), x[1:4]),
+        lambda x: lax.sort((x[2:4], x[1:3]), num_keys=1),
+        lambda x: lax.top_k(x[3:9], 2),
+    ],
+    ids=["fori", "scan", "cond", "sort", "top_k"],
+)
+def test_windows_that_equations_of_several_results_read(program):
+    x = np.random.default_rng(0).standard_normal((120, 300)).astype(np.float32)
+    f = jax.jit(lambda x: program(x))
+    jax.tree.map(np.testing.assert_array_equal, f(jax.device_put(x, NamedSharding(MESH, P("x")))), f(x))

@@ -274,6 +274,8 @@ class ArrayImpl(Array):
             raise BufferError(
                 "__dlpack__ is only supported for unsharded arrays; gather it with device_put(x, device) first."
             )
+        if is_key_dtype(self.dtype):
+            raise BufferError(f"{self.dtype} has no type of DLPack's; pass random.key_data of the keys.")
         if stream is not None:
             raise ValueError(f"CPU arrays have no streams; got stream={stream!r}, expected None.")
         value = self._value if max_version is not None and tuple(max_version) >= (1, 0) else self.dense

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import KeyDtype, canonicalize, physical, scalar_dtype
+from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical, scalar_dtype
 from shardwise.ir.types import ShapedArray
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ class Array(ArrayMethods):
 
 
 def check_truth(x: Array) -> None:
-    """ValueError unless `x` has one element, as `bool()` needs."""
+    """ValueError unless `x` has one element, as `bool()` needs; TypeError for PRNG keys."""
+    if is_key_dtype(x.dtype):
+        raise TypeError(f"An array of PRNG keys has no truth value; got {x.aval.str_short()}.")
     if x.size != 1:
         what = "an empty array" if x.size == 0 else "an array with more than one element"
         raise ValueError(f"The truth value of {what} is ambiguous. Use a.any() or a.all()")

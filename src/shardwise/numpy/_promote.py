@@ -19,6 +19,7 @@ from shardwise.base.dtypes import (
     SCALAR_TYPES,
     check_requested,
     default_dtype,
+    is_key_dtype,
     isdtype,
     lattice_result_type,
     to_complex,
@@ -126,6 +127,19 @@ def value(name: str, x: Any, position: int = 0) -> Value:
             ),
         )
     return as_value(x)
+
+
+def number_value(name: str, x: Any, position: int = 0) -> Value:
+    """`x` as a value; TypeError for PRNG keys, too, which are no numbers."""
+    v = value(name, x, position)
+    check_numbers(name, v.dtype)
+    return v
+
+
+def check_numbers(name: str, dtype: DType) -> None:
+    """TypeError for the dtype of PRNG keys, which functions that only move elements would let pass."""
+    if is_key_dtype(dtype):
+        raise TypeError(f"{name} takes numbers, got {dtype}. Read the words of keys with random.key_data.")
 
 
 def host_or_value(name: str, x: Any, position: int = 0) -> Value | np.ndarray[Any, Any]:
@@ -250,6 +264,7 @@ def promote_dtypes(*xs: Value) -> list[Value]:
 def promote_inexact(*xs: Value) -> list[Value]:
     """`xs` with one floating or complex dtype."""
     dtype, weak = lattice_result_type(*xs)
+    check_numbers("promotion", dtype)
     inexact = to_inexact(dtype)
     # A weak integer becomes a weak float of the default width, bool a strong one.
     return [convert(x, default_dtype("f") if weak and inexact != dtype else inexact, weak) for x in xs]
@@ -258,6 +273,7 @@ def promote_inexact(*xs: Value) -> list[Value]:
 def promote_numeric(*xs: Value) -> list[Value]:
     """`xs` with one dtype that is not bool: in place of bool int32, where types of 64 bits are enabled, too."""
     dtype, weak = lattice_result_type(*xs)
+    check_numbers("promotion", dtype)
     return [convert(x, _INT32 if dtype == _BOOL else dtype, weak) for x in xs]
 
 

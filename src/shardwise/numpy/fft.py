@@ -14,7 +14,7 @@ from shardwise.base.listing import listing as _listing
 from shardwise.engine.device_put import device_put
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import array, canonical_axes, canonical_axis, convert
+from shardwise.numpy._promote import array, canonical_axes, canonical_axis, check_numbers, convert
 from shardwise.numpy.creation import asarray
 from shardwise.ops.linalg.fft import FftType
 from shardwise.ops.linalg.fft import fft as _transformed
@@ -46,6 +46,7 @@ def _along(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int
         dims = tuple(canonical_axis(d, x.ndim) for d in axes)
     if len(set(dims)) != len(dims):
         raise ValueError(f"jax.numpy.fft.{name} does not support repeated axes. Got axes {axes}.")
+    check_numbers(f"jax.numpy.fft.{name}", x.dtype)
     order = (*(d for d in range(x.ndim) if d not in dims), *dims)
     moved = order != tuple(range(x.ndim))
     if moved:

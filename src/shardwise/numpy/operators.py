@@ -253,7 +253,7 @@ def _compress(
 def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
     """The bits of the array read as another dtype; the last dim grows or shrinks with the widths.
 
-    TypeError where the last dim does not divide, and for scalars of another width.
+    ValueError where the last dim does not divide, and for scalars of another width.
     """
     if type is not None:
         raise NotImplementedError("view: arrays have one type, so type= is not supported. Leave it out.")
@@ -272,7 +272,7 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
     if is_complex(target):
         flat = _view_bits(x, np.dtype(np.float32 if target == np.complex64 else np.float64))
         if not flat.ndim or flat.shape[-1] % 2:
-            raise TypeError(f"view: the last dim of {self.shape} of {self.dtype} does not divide into {target}.")
+            raise ValueError(f"view: the last dim of {self.shape} of {self.dtype} does not divide into {target}.")
         pairs = lax.reshape(flat, (*flat.shape[:-1], flat.shape[-1] // 2, 2))
         return lax.complex(lax.index_in_dim(pairs, 0, -1, False), lax.index_in_dim(pairs, 1, -1, False))
     return _view_bits(x, target)
@@ -283,13 +283,13 @@ def _view_bits(x: Array, target: Any) -> Array:
     if old == new:
         return x if x.dtype == target else lax.bitcast_convert_type(x, target)
     if not x.ndim:
-        raise TypeError(f"view: a scalar of {x.dtype} cannot be viewed as {target}, which has another width.")
+        raise ValueError(f"view: a scalar of {x.dtype} cannot be viewed as {target}, which has another width.")
     if old > new:
         out = lax.bitcast_convert_type(x, target)
         return lax.reshape(out, (*x.shape[:-1], x.shape[-1] * (old // new)))
     ratio = new // old
     if x.shape[-1] % ratio:
-        raise TypeError(f"view: the last dim of {x.shape} of {x.dtype} does not divide into {target}.")
+        raise ValueError(f"view: the last dim of {x.shape} of {x.dtype} does not divide into {target}.")
     return lax.bitcast_convert_type(lax.reshape(x, (*x.shape[:-1], x.shape[-1] // ratio, ratio)), target)
 
 

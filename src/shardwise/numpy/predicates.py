@@ -26,6 +26,7 @@ from shardwise.numpy._promote import (
     is_float,
     is_inexact,
     no_out,
+    number_value,
     promote,
     promote_shapes,
     strong,
@@ -226,7 +227,7 @@ def iscomplex(x: Any) -> Array:
     >>> jnp.iscomplex(jnp.array([1 + 0j, 1j]))
     Array([False,  True], dtype=bool)
     """
-    v = value("iscomplex", x)
+    v = number_value("iscomplex", x)
     if is_complex(v.dtype):
         part = lax.imag(v)
         return weak_if_scalar(lax.ne(part, zero_like(part)))

@@ -21,6 +21,7 @@ from shardwise.numpy._promote import (
     astype,
     broadcast_to_shape,
     canonical_axis,
+    check_numbers,
     concrete,
     concrete_int,
     constant,
@@ -169,6 +170,7 @@ def unique(
     """
     del sorted
     x = checked("unique", ar)
+    check_numbers("unique", x.dtype)
     count = _size("unique", size, x)
     shape = x.shape
     if axis is None:

@@ -26,6 +26,7 @@ from shardwise.numpy._promote import (
     is_inexact,
     is_integer,
     no_out,
+    number_value,
     promote_inexact,
     value,
     zero_like,
@@ -121,7 +122,7 @@ def floor(x: Any, /) -> Array:
     >>> jnp.floor(jnp.array([-1.5, 1.5]))
     Array([-2.,  1.], dtype=float32)
     """
-    v = value("floor", x)
+    v = number_value("floor", x)
     return as_array(v) if not is_inexact(v.dtype) else bind(one.floor_p, v)
 
 
@@ -131,7 +132,7 @@ def ceil(x: Any, /) -> Array:
     >>> jnp.ceil(jnp.array([-1.5, 1.5]))
     Array([-1.,  2.], dtype=float32)
     """
-    v = value("ceil", x)
+    v = number_value("ceil", x)
     return as_array(v) if not is_inexact(v.dtype) else bind(one.ceil_p, v)
 
 
@@ -142,7 +143,7 @@ def trunc(x: Any) -> Array:
     >>> jnp.trunc(jnp.array([-1.5, 1.5]))
     Array([-1.,  1.], dtype=float32)
     """
-    v = value("trunc", x)
+    v = number_value("trunc", x)
     if not is_inexact(v.dtype):
         return as_array(v)
     return where_(lax.lt(v, zero_like(v)), lax.ceil(v), lax.floor(v))

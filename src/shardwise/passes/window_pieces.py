@@ -50,9 +50,9 @@ def _sliced(program: Program, env: Env) -> Program:
 
 def _window_of_slices(eqn: Equation, whole: Equation) -> list[Equation] | None:
     """A slice of a window along other dims as a window of slices of its sources; None where it is something else."""
-    dim, (*sources, fill), (out,) = whole.params["dim"], whole.inputs, eqn.outputs
     if eqn.op is not slice_p or any(s != 1 for s in eqn.params["strides"] or ()):
         return None
+    dim, (*sources, fill), (out,) = whole.params["dim"], whole.inputs, eqn.outputs
     first, limit = eqn.params["start_indices"], eqn.params["limit_indices"]
     if limit[dim] - first[dim] != whole.params["width"]:
         return None

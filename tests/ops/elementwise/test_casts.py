@@ -90,3 +90,9 @@ def test_reduce_precision(bits):
     )
     got = run(casts.reduce_precision_p, x, exponent_bits=bits[0], mantissa_bits=bits[1])
     np.testing.assert_array_equal(got, lax.reduce_precision(x, *bits))
+
+
+@pytest.mark.parametrize("bits", [(2.5, 3), (5, 2.5), (5.0, 3), ("5", 3)])
+def test_reduce_precision_takes_whole_bits(bits):
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        casts.reduce_precision(np.float32(1), *bits)

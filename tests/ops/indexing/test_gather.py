@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import ml_dtypes
@@ -324,3 +325,17 @@ def test_fill_values_are_numbers_of_the_dtype():
         x.at[9].get(mode="fill", fill_value=1j)
     with pytest.raises(TypeError, match="is no number"):
         x.at[9].get(mode="fill", fill_value="3")
+
+
+@pytest.mark.parametrize("numbers", [None, (), {}, 3, "x", np.zeros(3), object()], ids=repr)
+def test_dimension_numbers_are_of_their_classes(numbers):
+    x, at = shardwise.numpy.arange(3), shardwise.numpy.zeros((1, 1), "int32")
+    calls = {
+        "gather": lambda: shardwise.lax.gather(x, at, numbers, (1,)),
+        "scatter_apply": lambda: shardwise.lax.scatter_apply(x, at, shardwise.lax.neg, numbers, update_shape=(1,)),
+    }
+    for name in ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max"):
+        calls[name] = functools.partial(getattr(shardwise.lax, name), x, at, x[:1], numbers)
+    for name, call in calls.items():
+        with pytest.raises(TypeError, match=rf"{name}: dimension_numbers must be a lax\."):
+            call()

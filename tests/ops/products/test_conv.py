@@ -11,6 +11,7 @@ from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.products.conv import conv_dimension_numbers, conv_general_dilated_p, padtype_to_pads
+from shardwise.ops.products.conv_geometry import conv_general_permutations
 from shardwise.ops.products.im2col import ConvWindow, convolve
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.sharding import AbstractMesh, AxisType
@@ -298,3 +299,9 @@ def test_windows_along_one_dim(n, t, c, o, k, stride, gap):
     count = (t - (k - 1) * gap - 1) // stride + 1
     parts = [x[:, j * gap : j * gap + (count - 1) * stride + 1 : stride] @ w[j] for j in range(k)]
     np.testing.assert_allclose(got, sum(parts), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("numbers", [(0, 0), (-1,), (1, 5, 2), b"abc", ("NCH", "OIH"), ("NCH", None, "NCH")], ids=repr)
+def test_layouts_are_three_strings(numbers):
+    with pytest.raises(ValueError, match="three strings"):
+        conv_general_permutations(numbers)

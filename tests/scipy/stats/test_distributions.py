@@ -165,3 +165,11 @@ def test_quantiles_of_arrays_are_not_weak() -> None:
     q = jnp.asarray(Q, jnp.float32)
     assert not stats.bernoulli.ppf(q, 0.3).weak_type
     assert stats.bernoulli.ppf(0.5, 0.3).weak_type
+
+
+@pytest.mark.parametrize("function", [stats.multinomial.logpmf, stats.multinomial.pmf], ids=lambda f: f.__name__)
+def test_multinomial_takes_arrays(function: Any) -> None:
+    p = jnp.array([0.5, 0.5])
+    for x, n in (((1, 2), 3), (jnp.array([1, 2]), [3])):
+        with pytest.raises(TypeError, match="requires ndarray or scalar arguments"):
+            function(x, n, p)

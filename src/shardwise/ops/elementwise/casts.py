@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -316,14 +317,16 @@ reduce_precision_p = define_op(
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
     """`operand` rounded to a float format with `exponent_bits` and `mantissa_bits`, kept in its own dtype.
 
+    TypeError unless both numbers of bits are integers.
+
     >>> lax.reduce_precision(jnp.array([1.2345]), 8, 7)
     Array([1.234375], dtype=float32)
     """
     return bind(
         reduce_precision_p,
         _operand("reduce_precision", operand),
-        exponent_bits=int(exponent_bits),
-        mantissa_bits=int(mantissa_bits),
+        exponent_bits=operator.index(exponent_bits),
+        mantissa_bits=operator.index(mantissa_bits),
     )
 
 

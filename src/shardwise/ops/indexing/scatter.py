@@ -36,6 +36,7 @@ from shardwise.ops.indexing.window_numbers import (
     check_batching,
     check_dims,
     check_indices,
+    check_numbers,
     scatter_window_dims,
 )
 from shardwise.ops.rules.convert import as_array
@@ -376,6 +377,7 @@ def _public(combine: str, does: str, shown: str) -> Callable[..., Array]:
         unique_indices: bool = False,
         mode: str | GatherScatterMode | None = None,
     ) -> Array:
+        check_numbers(name, dimension_numbers, ScatterDimensionNumbers)
         return scatter_with(
             combine,
             operand,

@@ -88,6 +88,12 @@ class ScatterDimensionNumbers:
         as_tuples(self)
 
 
+def check_numbers(op: str, numbers: Any, kind: type) -> None:
+    """TypeError unless `numbers` are the dimension numbers that `op` takes."""
+    if not isinstance(numbers, kind):
+        raise TypeError(f"{op}: dimension_numbers must be a lax.{kind.__name__}, got {numbers!r}.")
+
+
 def gather_window_dims(numbers: GatherDimensionNumbers, ndim: int) -> list[int]:
     """The operand dims of the result's window."""
     gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)

@@ -91,15 +91,17 @@ def window_count(size: int, window: int, stride: int) -> int:
     return (size - window) // stride + 1 if size >= window else 0
 
 
-def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Ints, Ints, Ints]:
+def conv_general_permutations(dimension_numbers: Sequence[Any]) -> tuple[Ints, Ints, Ints]:
     """The layouts `dimension_numbers`, such as ('NHWC', 'HWIO', 'NHWC'), as (batch, feature, *spatial) dims; the
     spatial letters are ordered as in the kernel's layout.
 
-    TypeError where a layout lacks its letters, repeats one, or the spatial letters differ.
+    ValueError unless they are three strings; TypeError where one lacks its letters, repeats one, or the spatial letters differ.
 
     >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
     ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
     """
+    if len(dimension_numbers) != 3 or not all(isinstance(x, str) for x in dimension_numbers):
+        raise ValueError(f"convolution dimension_numbers are three strings, got {dimension_numbers!r}.")
     pairs = (("N", "C"), ("O", "I"), ("N", "C"))
     for i, (layout, (a, b)) in enumerate(zip(dimension_numbers, pairs, strict=True)):
         if not layout.count(a) == layout.count(b) == 1:

@@ -16,8 +16,8 @@ def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
         sizes = shape
     else:
         try:
-            if isinstance(shape, (Mapping, Set)):
-                raise TypeError("sizes have an order")
+            if isinstance(shape, (Mapping, Set, bytes, bytearray)):  # no order, or characters whose codes are ints
+                raise TypeError("no sequence of sizes")
             items = (shape,) if not hasattr(shape, "__iter__") or getattr(shape, "ndim", 1) == 0 else tuple(shape)
             sizes = tuple(operator.index(n) for n in items)
         except TypeError as error:

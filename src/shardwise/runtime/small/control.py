@@ -23,7 +23,7 @@ from shardwise.runtime.machine import TYPES, Lane
 from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import branch_updates, carry_updates
-from shardwise.runtime.small.leads import carry_shapes, out_leads
+from shardwise.runtime.small.leads import carry_shapes, entry_of, leads_through, out_leads
 from shardwise.runtime.small.loops import dense, store
 from shardwise.runtime.small.positions import as_index
 from shardwise.runtime.small.rounds import vector_by_vector
@@ -163,17 +163,6 @@ def _counted_loop(
     return results
 
 
-def entry_of(eqn: Equation) -> Equation:
-    """The equation of an op under `vmap` for one entry of the mapped operands."""
-    params = eqn.params
-    inputs = tuple(
-        Var(a.aval.update(shape=a.aval.shape[1:])) if m else a
-        for a, m in zip(eqn.inputs, params["mapped"], strict=True)
-    )
-    outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
-    return Equation(params["op"], inputs, outputs, dict(params["inner"]), eqn.source)
-
-
 def mapped(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
     """An op applied to each entry along the first own dim of the operands that are mapped: a loop."""
     code, params, lead = body.code, eqn.params, body.code.lead
@@ -182,8 +171,11 @@ def mapped(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Va
     form = inner.op.small
     assert form is not None
     given = [v if not m or v.even else code.in_memory(v) for v, m in zip(values, which, strict=True)]
-    leads = np.broadcast_shapes((1,) * lead, *[v.shape[:lead] for v in values])
-    made = [code.memory(leads + v.aval.shape, dtype_name(v.aval), w) for v, w in zip(eqn.outputs, wanted, strict=True)]
+    leads = leads_through(inner, [v.shape[:lead] for v in values], code.env)
+    made = [
+        code.memory(ext + v.aval.shape, dtype_name(v.aval), w)
+        for ext, v, w in zip(leads, eqn.outputs, wanted, strict=True)
+    ]
     held = [*given, *made]
     for v in held:
         code.hold(v)

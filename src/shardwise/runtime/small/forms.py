@@ -20,7 +20,7 @@ from shardwise.runtime.small import control, moves
 from shardwise.runtime.small.code import Value
 from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import branch_updates, carry_updates
-from shardwise.runtime.small.leads import axes_reduced
+from shardwise.runtime.small.leads import axes_reduced, entry_of
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import BodyWriter
@@ -145,7 +145,7 @@ def mapped_fits(eqn: Equation, spread: Spread) -> bool:
     if inner.small is None or not inner.small.mapped:
         return False
     one = replace(spread, entries=spread.entries * eqn.params["size"])
-    return writable(control.entry_of(eqn), one, is_update(eqn))  # the whole's size is asked of `eqn`
+    return writable(entry_of(eqn), one, is_update(eqn))  # the whole's size is asked of `eqn`
 
 
 def _hand_on(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:

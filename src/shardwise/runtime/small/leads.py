@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardwise.base.shapes import Shape
-from shardwise.ir import Branches, Equation, Literal, Loop, Program, is_update, region_of
+from shardwise.ir import Branches, Equation, Literal, Loop, Op, Program, Var, is_update, region_of
 from shardwise.runtime.env import Env
 from shardwise.runtime.small.code import Value
 
@@ -24,12 +24,26 @@ def out_leads(program: Program, leads: Sequence[Shape], env: Env) -> list[Shape]
 
     for eqn in program.equations:
         given = [of(a) for a in eqn.inputs]
-        for var, ext in zip(eqn.outputs, _leads_through(eqn, given, env), strict=True):
+        for var, ext in zip(eqn.outputs, leads_through(eqn, given, env), strict=True):
             known[var] = ext
     return [of(a) for a in program.outputs]
 
 
-def _leads_through(eqn: Equation, given: list[Shape], env: Env) -> list[Shape]:
+def entry_of(eqn: Equation) -> Equation:
+    """The equation of an op under `vmap` for one entry of the mapped operands."""
+    params = eqn.params
+    inputs = tuple(
+        Var(a.aval.update(shape=a.aval.shape[1:])) if m else a
+        for a, m in zip(eqn.inputs, params["mapped"], strict=True)
+    )
+    outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
+    return Equation(params["op"], inputs, outputs, dict(params["inner"]), eqn.source)
+
+
+def leads_through(eqn: Equation, given: list[Shape], env: Env) -> list[Shape]:
+    """The leading extents of an equation's results, for those of its operands."""
+    if isinstance(eqn.params.get("op"), Op):
+        return leads_through(entry_of(eqn), given, env)
     region = region_of(eqn)
     if isinstance(region, Branches):
         return [

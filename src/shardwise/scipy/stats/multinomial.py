@@ -11,6 +11,7 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
+from shardwise.numpy._promote import as_array, values
 from shardwise.scipy.special import gammaln, xlogy
 from shardwise.scipy.stats._arguments import real
 
@@ -24,7 +25,7 @@ def logpmf(x: Any, n: Any, p: Any) -> Array:
     >>> jax.scipy.stats.multinomial.logpmf(jnp.array([1, 2]), 3, jnp.array([0.5, 0.5])).round(3)
     Array(-0.981, dtype=float32)
     """
-    counts, trials = jnp.asarray(x), jnp.asarray(n)
+    counts, trials = map(as_array, values("multinomial.logpmf", x, n))
     if not issubdtype(jnp.result_type(counts, trials), np.integer):
         raise ValueError(f"x and n must be of integer type; got x.dtype={counts.dtype}, n.dtype={trials.dtype}")
     (p,) = real("multinomial.logpmf", p)

@@ -13,7 +13,7 @@ from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import array, canonical_axes
+from shardwise.numpy._promote import array, canonical_axes, check_numbers
 from shardwise.scipy.stats._arguments import real
 
 __all__ = ["ModeResult", "mode", "rankdata", "sem"]
@@ -67,6 +67,7 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
     """
     _check_policy("mode", nan_policy)
     whole = jnp.atleast_1d(array("mode", a))
+    check_numbers("mode", whole.dtype)
     x, d = _rows(whole, axis)
     kept = tuple(1 if axis is None or i == d else n for i, n in enumerate(whole.shape))
     if not x.shape[d]:
@@ -100,6 +101,7 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
     if method not in ("average", "min", "max", "dense", "ordinal"):
         raise ValueError(f"unknown method {method!r}; use 'average', 'min', 'max', 'dense' or 'ordinal'.")
     x, d = _rows(array("rankdata", a), axis)
+    check_numbers("rankdata", x.dtype)
     n = x.shape[d]
     if n == 0:
         return jnp.zeros(x.shape)

@@ -41,7 +41,7 @@ from shardwise.ir.narrowed import Narrowed, PartOf, narrow_call
 from shardwise.ir.op import Params
 from shardwise.ir.program import called_effects
 from shardwise.ir.reference_arguments import closed_over
-from shardwise.ir.references import Reference, holding, with_references
+from shardwise.ir.references import Reference, holding, root_of, shows_reference, with_references
 from shardwise.ops.devices.barrier import offload_p
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.bodies.jit_rules import Made, with_tangents
@@ -220,6 +220,9 @@ def _trace(run: Callable[..., Any], types: Sequence[ShapedArray], name: str) -> 
     def flat(*xs: Any) -> list[Any]:
         nonlocal out_tree
         outs, out_tree = tree_flatten(run(*xs))
+        for o in outs:
+            if shows_reference(o):
+                raise root_of(o).returned_from(name, "checkpoint")
         return [as_array(as_value(o)) for o in outs]
 
     recording = recording_trace(name)

@@ -11,6 +11,7 @@ from shardwise.base.errors import DuplicateSpecError
 from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import keystr, tree_flatten_with_path
 from shardwise.ir import Array, Literal, ShapedArray, Tracer
+from shardwise.ir.references import root_of, shows_reference
 from shardwise.ir.types import kept_spec
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, get_concrete_mesh
@@ -184,6 +185,8 @@ def check_explicit_inputs(specs: Sequence[PartitionSpec], dims: Sequence[DimAxes
 
 def check_output_type(call: Any, leaf: Any) -> None:
     """Results are arrays."""
+    if shows_reference(leaf):
+        raise root_of(leaf).returned_from(call.name, "shard_map")
     try:
         as_value(leaf)
     except TypeError:
