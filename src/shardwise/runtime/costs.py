@@ -58,6 +58,9 @@ SMALL_PRODUCT: Final = 1 << 22
 # Bytes of a matrix beyond which products of a few rows read it in layers of rows: it is more than the nearest cache holds, and a strip of
 # its columns is a line of each row. f32[192] times [192, 768] and back takes 21 us so, else 40; of two rows 23, else 29; of four both 40.
 NEAREST_CACHE: Final = 1 << 15
+# Elements of a copy whose rows are columns of what is copied, from which squares of vectors are transposed in registers: 512 x 512 take
+# 54 us so, 111 element by element; the text of a square is as long as that of a hundred elements.
+SMALL_TURNED: Final = 1 << 12
 # Multiplications of triangular systems: up to here substitution takes a sixth to half of the time of LAPACK's blocks,
 # whose call alone takes 4.2 us; at 2 million they meet (small_systems).
 SMALL_SYSTEMS: Final = 1 << 17

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.tables import Table as Table
     from shardwise.runtime.loops.tables import TableForm as TableForm
     from shardwise.runtime.loops.ufuncs import ufunc_of_loop as ufunc_of_loop
+    from shardwise.runtime.loops.write import SQUARED as SQUARED
     from shardwise.runtime.loops.write import STREAMED as STREAMED
     from shardwise.runtime.loops.write import Steps as Steps
     from shardwise.runtime.loops.write import Writer as Writer
@@ -71,5 +72,5 @@ __getattr__ = open_door(
     stacks="Spaced StackLoop",
     ufuncs="ufunc_of_loop",
     tables="Table TableForm",
-    write="STREAMED Steps Writer dtype_name",
+    write="SQUARED STREAMED Steps Writer dtype_name",
 )
