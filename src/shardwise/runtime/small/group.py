@@ -82,69 +82,38 @@ def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into
 def copy(code: Code, value: Value, into: Value) -> None:
     """Copy a value, broadcast to the shape of `into`, there; they share no memory."""
     value = _readable(code, value, len(into.shape))
-    squares = _Squares.of(value, into) if value.place else None
-    if squares is None:
+    if not (value.place and into.size >= costs.SMALL_TURNED and _copy_turned(code, value, into)):
         each(code, into.shape, [value], lambda lanes: lanes, [into])
-    else:
-        squares.write(code)
 
 
-@dataclass(frozen=True, slots=True)
-class _Squares:
-    """A copy of a value whose elements lie side by side along another loop than those of the copy: squares of vectors are transposed in
-    registers, which takes half of the time of vectors whose elements are read one by one.
-
-    Attributes:
-        loops: of the value and of the copy.
-        values: the value, the copy.
-        near: the loops along which the elements of each lie side by side.
-        size: rows of a square.
+def _copy_turned(code: Code, value: Value, into: Value) -> bool:
+    """Copy a value whose elements lie side by side along another loop than those of `into`, by squares of vectors that are transposed in
+    registers. False, and nothing done, where they do not, or no square fits.
     """
+    loops = _loops(Group(into.shape, {}, lambda _: None, {}), [value, into])
+    (here, there), extents, size = loops.strides, loops.extents, llvm.target().bytes // into.itemsize
+    if into.itemsize not in SQUARED or into.itemsize not in here or into.itemsize not in there:
+        return False
+    down, along = here.index(into.itemsize), there.index(into.itemsize)
+    if down == along or min(extents[down], extents[along]) < size:
+        return False
 
-    loops: MemoryLoops
-    values: tuple[Value, Value]
-    near: tuple[int, int]
-    size: int
+    def moved(places: Sequence[str], at: str, d: int) -> list[str]:
+        return [code.moved(place, at, own[d]) for place, own in zip(places, loops.strides, strict=True)]
 
-    @staticmethod
-    def of(value: Value, into: Value) -> _Squares | None:
-        """None where elements do not lie so, or are too few, or of a size that registers do not transpose."""
-        itemsize = into.itemsize
-        if into.size < costs.SMALL_TURNED or itemsize not in SQUARED or value.dtype != into.dtype:
-            return None
-        loops = _loops(Group(into.shape, {}, lambda _: None, {}), [value, into])
-        found = [own.index(itemsize) if itemsize in own else -1 for own in loops.strides]
-        size = llvm.target().bytes // itemsize
-        if -1 in found or found[0] == found[1] or any(loops.extents[d] < size for d in found):
-            return None
-        return _Squares(loops, (value, into), (found[0], found[1]), size)
+    def square(places: Sequence[str]) -> None:
+        code.at(size).turn(places[0], here[along], places[1], there[down], into.dtype)
 
-    def write(self, code: Code) -> None:
-        """The loops."""
-        loops, near = self.loops, self.near
-        others = [d for d in range(len(loops.extents)) if d not in near]
-        steps = [[own[d] for d in others] for own in loops.strides]
-        code.nest(
-            [loops.extents[d] for d in others], [v.place for v in self.values], steps, lambda p: self._all(code, p)
-        )
+    def column(places: Sequence[str]) -> None:
+        code.row(extents[along], lambda i: square(moved(places, i, along)), size)
 
-    def _all(self, code: Code, places: list[str]) -> None:
-        along, down = self.near
+    def rows(places: Sequence[str]) -> None:
+        code.row(extents[down], lambda i: column(moved(places, i, down)), size)
 
-        def column(at: str) -> None:
-            first = self._moved(code, places, at, down)
-            code.row(
-                self.loops.extents[along], lambda i: self._square(code, self._moved(code, first, i, along)), self.size
-            )
-
-        code.row(self.loops.extents[down], column, self.size)
-
-    def _moved(self, code: Code, places: Sequence[str], at: str, d: int) -> list[str]:
-        return [code.moved(place, at, own[d]) for place, own in zip(places, self.loops.strides, strict=True)]
-
-    def _square(self, code: Code, places: Sequence[str]) -> None:
-        (along, down), (here, there) = self.near, self.loops.strides
-        code.at(self.size).turn(places[0], here[down], places[1], there[along], self.values[1].dtype)
+    others = [d for d in range(len(extents)) if d not in (down, along)]
+    steps = [[own[d] for d in others] for own in loops.strides]
+    code.nest([extents[d] for d in others], [value.place, into.place], steps, rows)
+    return True
 
 
 def write_group(code: Code, group: Group) -> None:
