@@ -282,7 +282,8 @@ COPY_ROWS_FROM: Final = 1 << 15
 # 30 ms to make.
 COPY_CODE_FROM: Final = 1 << 24
 COPY_PIECE: Final = 1 << 16
-# Bytes of a result from which loops write past the cache: who reads it next finds little of it there.
+# Bytes of a result from which loops and copies write past the cache: who reads it next finds little of it there. A copy of 64 MB takes
+# 6.9 ms of one processor so, 8.5 by NumPy, which reads what it writes.
 STREAMED_FROM: Final = 1 << 25
 # Bytes of memory beside results that a loop keeps for its next call.
 KEPT_SCRATCH: Final = 1 << 18

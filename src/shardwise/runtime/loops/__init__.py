@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.call import SpecializedKernel as SpecializedKernel
     from shardwise.runtime.loops.call import WorkLoop as WorkLoop
     from shardwise.runtime.loops.copying import copy_call as copy_call
+    from shardwise.runtime.loops.copying import streamed_call as streamed_call
     from shardwise.runtime.loops.function import Function as Function
     from shardwise.runtime.loops.function import Kernel as Kernel
     from shardwise.runtime.loops.function import lanes_of as lanes_of
@@ -65,7 +66,7 @@ __getattr__ = open_door(
     __name__,
     build="Pass Read Stored Unit build_nest compute fold_of leaf_of reduction_of",
     call="Call Calls Specialization SpecializedKernel WorkLoop",
-    copying="copy_call",
+    copying="copy_call streamed_call",
     function="Function Kernel lanes_of module",
     layout="MemoryLoops Met Result Roles dense_steps dense_strides align_block memory_order merge_loops place_result streams",
     nest="Access Held Key Leaf MASKED OVERLAP Reduction Saved Values WHOLE finish_reduction merge_rows part_at regroup write_nest",

@@ -13,7 +13,7 @@ from shardwise.runtime.loops.call import Call, WorkLoop
 from shardwise.runtime.loops.function import Function, lanes_of
 from shardwise.runtime.loops.layout import MemoryLoops, Roles, merge_loops
 from shardwise.runtime.loops.nest import OVERLAP, write_nest
-from shardwise.runtime.loops.write import SQUARED
+from shardwise.runtime.loops.write import SQUARED, STREAMED
 from shardwise.runtime.machine import itemsize, llvm, thread_count
 
 _RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}  # types that move as they are
@@ -54,6 +54,38 @@ def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | Non
     threads = thread_count() if extents[0] * each >= costs.COPY_SHARED else 1
     numbers = piece, *extents[: kept + 1], *there[: kept + 1], *here[: kept + 1]
     return loop.call(units, numbers, min(units, threads), costs.DRAFT_MOVED * math.prod(extents))
+
+
+_BLOCK = 256  # bytes that a round of a streamed copy moves
+
+
+@recent(64)
+def streamed_call(nbytes: int) -> Call:
+    """The call, on the addresses of two dense blocks, that copies as many bytes past the cache, of `nbytes` those that fill blocks of 256.
+    The copy's address is a multiple of 64.
+    """
+    whole = nbytes - nbytes % _BLOCK
+    return _streaming().call(-(-whole // costs.COPY_PART), (whole, costs.COPY_PART), thread_count())
+
+
+@recent(1)
+def _streaming() -> WorkLoop:
+    """Unit: a part."""
+    lanes = llvm.target().bytes // 4
+
+    def body(w: Function, number: str) -> None:
+        low = w.integer("mul", number, "%part")
+        high = w.least(w.integer("add", low, "%part"), "%count")
+
+        def block(i: str, _: list[str]) -> None:
+            there, here = (w.moved(place, i, 1) for place in ("%into", "%source"))
+            steps = range(0, _BLOCK, 4 * lanes)
+            for step, x in [(step, w.load(w.moved(here, 1, step), "uint32")) for step in steps]:
+                w.write(x, w.moved(there, 1, step), (lanes,), (4,), hint=STREAMED)
+
+        w.loop(low, high, block, step=_BLOCK)
+
+    return WorkLoop(("count", "part"), ("into", "source"), lanes, body)
 
 
 def _turned_call(extents: Sequence[int], there: Sequence[int], here: Sequence[int], size: int) -> Call | None:
