@@ -1,4 +1,6 @@
-"""Copies of blocks whose rows are short, repeated or lie across. NumPy takes as long to begin a row as for some twenty elements of it."""
+"""Copies of blocks whose rows are short, repeated or lie across: NumPy takes as long to begin a row as for some twenty elements of it.
+And of large dense ones, past the cache.
+"""
 
 from __future__ import annotations
 
