@@ -69,8 +69,13 @@ def repeated(x, y):
     )
 
 
+def crossed(x, y):
+    """Squares that small programs transpose."""
+    return lax.fori_loop(0, 3, lambda i, c: (c[1].T, c[0].T, c[2]), (x, y.T, x - y))[:2], x.T
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("f", [turned, reduced, moved, placed, repeated])
+@pytest.mark.parametrize("f", [turned, reduced, moved, placed, repeated, crossed])
 def test_nothing_is_written_around_results(buffers, f, dtype):
     mesh = sw.make_mesh((4,), ("x",))
     rng = np.random.default_rng(0)

@@ -7,8 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from shardwise.runtime import copies, costs
+from shardwise.runtime import copies, costs, loops
+from shardwise.runtime.address import address
 from shardwise.runtime.copies import copied, row_major, rows_in_runs, runs_of, take_positions
+from shardwise.runtime.machine import available
 from shardwise.runtime.memory import alone
 
 
@@ -51,6 +53,45 @@ def test_row_major():
         assert out.flags.writeable
         assert not np.shares_memory(out, x)
         np.testing.assert_array_equal(out, x)
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """Copies past the cache from a few bytes on; the sizes of those that were."""
+    monkeypatch.setattr(costs, "STREAMED_FROM", 1 << 10)
+    monkeypatch.setattr(costs, "COPY_PART", 1 << 9)
+    monkeypatch.setattr(costs, "COPY_CODE_FROM", 0)
+    found, call = [], loops.streamed_call.__wrapped__
+
+    def noted(nbytes):
+        found.append(nbytes)
+        return call(nbytes)
+
+    monkeypatch.setattr(loops, "streamed_call", noted)
+    return found
+
+
+@pytest.mark.skipif(not available(), reason="no compiler for loops")
+@pytest.mark.parametrize("size", [1024, 1025, 1279, 4096, 70001])
+def test_what_is_written_past_the_cache_stays_within(streams, size):
+    source = np.random.default_rng(0).integers(0, 255, size + 3).astype(np.uint8)
+    for begin, given in ((0, source[:size]), (0, source[3:]), (4, source[:size])):  # 4: not at a line of the cache
+        whole = np.full(size + 8192, 0xAB, np.uint8)
+        start = 4096 - address(whole) % 64 + begin
+        copies.fill(whole[start : start + size], given)
+        np.testing.assert_array_equal(whole[start : start + size], given)
+        assert (whole[:start] == 0xAB).all() and (whole[start + size :] == 0xAB).all()
+    assert streams == [size, size]
+
+
+@pytest.mark.skipif(not available(), reason="no compiler for loops")
+def test_rows_in_runs_past_the_cache(streams, monkeypatch):
+    monkeypatch.setattr(costs, "COPY_SHARED", 0)
+    monkeypatch.setattr(copies, "thread_count", lambda: 2)
+    x = np.random.default_rng(0).normal(size=(16, 33, 128))  # from the pool, whose memory begins at a line of the cache
+    np.testing.assert_array_equal(rows_in_runs(x, runs_of([*range(8, 16), *range(8)])), np.roll(x, 8, 0))
+    assert streams == [x.nbytes // 2] * 2
+    np.testing.assert_array_equal(rows_in_runs(x, runs_of([*range(1, 16), None])), np.concatenate([x[1:], 0 * x[:1]]))
 
 
 @pytest.mark.parametrize("shape", [(50, 4), (1, 300, 50), (3, 200, 9), (9000,), (70, 0)])

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops import Call
 
 
+_LINE, _ROUND = 64, 256  # bytes: at a multiple of which writes past the cache begin, and how many a round of them has
+
+
 def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
     """A dense copy of `x`, cast to `dtype`, in the order that its dims have in memory."""
     if x.flags.c_contiguous:
@@ -64,6 +67,8 @@ def fill(out: Ndarray, source: Ndarray) -> None:
     """Copy `source` into `out`, of the same shape and C-contiguous, casting as `astype` does."""
     if source.flags.c_contiguous:
         out, source = out.reshape(-1), source.reshape(-1)
+        if _streamed(out, source, out.nbytes):
+            return
     elif any(source.strides) and _copied_by_rows(out, source):
         return
     rows = len(out) if out.ndim else 0
@@ -72,6 +77,28 @@ def fill(out: Ndarray, source: Ndarray) -> None:
         return
     step = max(1, costs.COPY_PART * rows // out.nbytes)
     run_in_parts(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
+
+
+_met = 0  # bytes that NumPy has copied where code might have
+
+
+def _streamed(out: Ndarray, source: Ndarray, whole: int) -> bool:
+    """Whether a loop of ours has copied a dense block, one of `whole` bytes together, past the cache: that need not read what it writes."""
+    global _met
+    if whole < costs.STREAMED_FROM or source.dtype != out.dtype or out.dtype.hasobject or address(out) % _LINE:
+        return False
+    if out.nbytes < costs.COPY_PART or not available():
+        return False
+    if _met < costs.COPY_CODE_FROM:
+        _met += out.nbytes
+        return False
+    from shardwise.runtime.loops import streamed_call  # start-up time: the writer of loops
+
+    nbytes = out.nbytes
+    streamed_call(nbytes)(address(out), address(source))
+    if rest := nbytes % _ROUND:
+        out.reshape(-1).view(np.uint8)[nbytes - rest :] = source.reshape(-1).view(np.uint8)[nbytes - rest :]
+    return True
 
 
 # By shape, the strides of both blocks and the bytes of an element: the bytes that NumPy has copied so far, then our call, or None where
@@ -120,10 +147,11 @@ def rows_in_runs(x: Ndarray, runs: Sequence[Run]) -> Ndarray:
         start += n
         if first is None:
             into[...] = 0
-        elif threads == 1:
-            into[...] = x[first : first + n]
-        else:
-            rows = x[first : first + n]
+            continue
+        rows = x[first : first + n]
+        if threads == 1:
+            into[...] = rows
+        elif not (rows.flags.c_contiguous and _streamed(into, rows, out.nbytes)):
             run_in_parts(lambda part, into=into, rows=rows: np.copyto(into[part], rows[part]), n, 1, threads)
     return out
 

@@ -58,6 +58,9 @@ SMALL_PRODUCT: Final = 1 << 22
 # Bytes of a matrix beyond which products of a few rows read it in layers of rows: it is more than the nearest cache holds, and a strip of
 # its columns is a line of each row. f32[192] times [192, 768] and back takes 21 us so, else 40; of two rows 23, else 29; of four both 40.
 NEAREST_CACHE: Final = 1 << 15
+# Elements of a copy whose rows are columns of what is copied, from which squares of vectors are transposed in registers: 512 x 512 take
+# 54 us so, 111 element by element; the text of a square is as long as that of a hundred elements.
+SMALL_TURNED: Final = 1 << 12
 # Multiplications of triangular systems: up to here substitution takes a sixth to half of the time of LAPACK's blocks,
 # whose call alone takes 4.2 us; at 2 million they meet (small_systems).
 SMALL_SYSTEMS: Final = 1 << 17
@@ -140,6 +143,9 @@ FUSED_CHUNK: Final = 1 << 14
 FUSED_THREADED: Final = 1 << 17
 # In elementwise groups: elements times their cost, in additions.
 FUSED_COST_THREADED: Final = 1 << 18
+# Or bytes that such a group reads and writes, as more than the second-level cache has time for: x - y of 2**17 elements takes 46 us by one
+# thread, 26 by two; differences of the rows of 512 x 512 77 and 36.
+FUSED_BYTES_THREADED: Final = 3 << 19
 # Bytes of a row that pass after pass finds in the second-level cache; longer rows go through one pass after the other in pieces.
 FUSED_CACHED: Final = 1 << 20
 # Elements of a piece of a long row. Of the shapes alone, so that sums do not depend on the number of threads.
@@ -276,7 +282,8 @@ COPY_ROWS_FROM: Final = 1 << 15
 # 30 ms to make.
 COPY_CODE_FROM: Final = 1 << 24
 COPY_PIECE: Final = 1 << 16
-# Bytes of a result from which loops write past the cache: who reads it next finds little of it there.
+# Bytes of a result from which loops and copies write past the cache: who reads it next finds little of it there. A copy of 64 MB takes
+# 6.9 ms of one processor so, 8.5 by NumPy, which reads what it writes.
 STREAMED_FROM: Final = 1 << 25
 # Bytes of memory beside results that a loop keeps for its next call.
 KEPT_SCRATCH: Final = 1 << 18

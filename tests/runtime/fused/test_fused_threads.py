@@ -12,7 +12,9 @@ import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
-from shardwise.runtime.machine import threads
+from shardwise.runtime import costs
+from shardwise.runtime.fused import steps
+from shardwise.runtime.machine import standby_threads, threads
 from shardwise.runtime.machine.llvm import available
 
 pytestmark = pytest.mark.skipif(not available(), reason="no compiler for fused loops")
@@ -84,3 +86,19 @@ if child == 0:
     os._exit(0 if np.array_equal(np.asarray(f(x)), want) else 1)
 raise SystemExit(os.waitpid(child, 0)[1] != 0)
 """
+
+
+@pytest.mark.parametrize(("side", "wanted"), [(256, 1), (600, 2)])
+def test_few_operations_on_much_memory_are_shared(monkeypatch, side, wanted):
+    monkeypatch.setattr(steps, "thread_count", lambda: 2)
+    run, counts = standby_threads.run, []
+
+    def noted(kernel, job, pointers, counter, threads, rouse=True):
+        counts.append(threads)
+        run(kernel, job, pointers, counter, threads, rouse)
+
+    monkeypatch.setattr(standby_threads, "run", noted)
+    x = np.random.default_rng(0).normal(size=(side, side // 2)).astype(np.float32)
+    assert x.size < costs.FUSED_COST_THREADED, "operations alone do not ask for a second thread"
+    np.testing.assert_array_equal(jax.jit(lambda x: x[1:] - x[:-1])(x), x[1:] - x[:-1])
+    assert counts == [wanted]

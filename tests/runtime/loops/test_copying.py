@@ -51,6 +51,24 @@ def test_random_layouts(dtype):
     assert ours > 5
 
 
+@pytest.mark.parametrize("dtype", ["uint16", "float32", "int64"])
+@pytest.mark.parametrize("shape", [(16, 16), (17, 40), (130, 19), (3, 33, 21), (2, 18, 5, 34), (1500, 36)])
+def test_squares_of_vectors(shape, dtype):
+    """Rows that are columns of the source, whatever divides them, between bytes that nobody may write."""
+    rng = np.random.default_rng(0)
+    for gaps in (0, 3):
+        for order in {tuple(rng.permutation(len(shape))) for _ in range(4)} | {tuple(range(len(shape)))[::-1]}:
+            whole = rng.integers(0, 255, [shape[d] + gaps for d in order]).astype(dtype)
+            source = whole.transpose(np.argsort(order))[tuple(slice(0, n) for n in shape)]
+            memory = np.full(source.nbytes + 8192, 0xAB, np.uint8)
+            into = memory[4096:-4096].view(dtype).reshape(shape)
+            if copies(into, source):
+                np.testing.assert_array_equal(into, source)
+            else:
+                assert order[-1] == len(shape) - 1 or dtype == "uint16", "rows are columns of the source"
+            assert (memory[:4096] == 0xAB).all() and (memory[-4096:] == 0xAB).all()
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_copies_are_cut_into_pieces(threads):
     x = np.arange(1 << 17, dtype=np.float32).reshape(-1, 2, 4)

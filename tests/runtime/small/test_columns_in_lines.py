@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(not available(), reason="no compiler for small p
 GUARD = 4096  # bytes before and behind a result
 
 
-@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float32", "float64", "complex64", "complex128"])
-@pytest.mark.parametrize("shape", [(256, 130), (130, 256), (192, 192)])
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float32", "int32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(256, 130), (130, 256), (192, 192), (513, 17), (9, 700)])
 def test_nothing_is_written_outside(dtype, shape):
     aval = ShapedArray(shape, np.dtype(dtype))
     turned = trace_program(lambda x, y: [lax.transpose(x, (1, 0)), lax.transpose(y, (1, 0))], (aval, aval))[0]

@@ -44,12 +44,7 @@ def mapped_rows(
     found = _read(operand.shape, lead, dims, tuple(sizes), tuple(index_shape), tuple(pairs), wrap is None)
     if found is None:
         return None
-    columns = [
-        np.broadcast_to(starts[d].reshape(starts[d].shape + found.ones), found.places)
-        .astype(found.dtype, copy=False)
-        .reshape(-1)
-        for d in found.indexed
-    ]
+    columns = [_column(starts[d], found) for d in found.indexed]
     if found.counts:
         columns.append(_begins_of(found.counts, found.places, found.dtype))
     table = operand.reshape(found.table)
@@ -81,6 +76,14 @@ class _Read(NamedTuple):
     table: Ints
     run: int
     result: Ints
+
+
+def _column(start: Ndarray, found: _Read) -> Ndarray:
+    """The starts of all windows in one dim, as numbers of their places."""
+    if start.shape == found.places and start.dtype == found.dtype:
+        return start.reshape(-1)  # a broadcast, and its cast, take longer than this
+    wide = np.broadcast_to(start.reshape(start.shape + found.ones), found.places)
+    return wide.astype(found.dtype, copy=False).reshape(-1)
 
 
 @recent(256)

@@ -27,11 +27,13 @@ from shardwise.ops.rules.derivative import later
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
 
+_ALL = slice(None)
+
 
 def slice_window(env: Env, operand: Ndarray, *starts: Ndarray, slice_sizes: Ints, wrap: tuple[bool, ...]) -> Ndarray:
     """The window of `slice_sizes` at `starts`: a view if these are the same on all devices."""
     lead = env.lead
-    index: list[Any] = [slice(None)] * operand.ndim
+    index: dict[int, slice] = {}
     varying: dict[int, Ndarray] = {}
     for d, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
         n = operand.shape[lead + d]
@@ -40,10 +42,11 @@ def slice_window(env: Env, operand: Ndarray, *starts: Ndarray, slice_sizes: Ints
         elif size != n:
             first = clamped(start.item(), n, n - size, wrap[d])
             index[lead + d] = slice(first, first + size)
-    out = operand[tuple(index)]
+    out = operand[tuple([index.get(d, _ALL) for d in range(operand.ndim)])] if index or not varying else operand
     if not varying:
         return out
-    loops = np.broadcast_shapes(*(s.shape for s in varying.values()))
+    shapes = {s.shape for s in varying.values()}
+    loops = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
     if len({wrap[d] for d in varying}) == 1:
         rows = mapped_rows(out, lead, varying, slice_sizes, loops, wrap=wrap[next(iter(varying))])
         if rows is not None:

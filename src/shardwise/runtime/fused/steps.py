@@ -284,10 +284,19 @@ class Arrangement:
         """Additions for an element."""
         return sum(map(cost_of, self.graph.program.equations))
 
+    def _moved(self) -> int:
+        """Bytes that are read and written; what is repeated counts once."""
+        loops, row = self.loops, self.row or 1
+        found = 0
+        for own, size in zip(loops.strides, self.sizes, strict=True):
+            found += row * size * math.prod(n for n, stride in zip(loops.extents, own, strict=True) if stride)
+        return found
+
     def _threads(self, elements: int) -> int:
         """How many threads pay."""
         if self.graph.space.whole:
-            pays = elements * self._cost() >= costs.FUSED_COST_THREADED and elements > 2 * costs.FUSED_CHUNK
+            large = elements * self._cost() >= costs.FUSED_COST_THREADED or self._moved() >= costs.FUSED_BYTES_THREADED
+            pays = large and elements > 2 * costs.FUSED_CHUNK
         else:
             pays = elements >= costs.FUSED_THREADED
         return thread_count() if pays else 1

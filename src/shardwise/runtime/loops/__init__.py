@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.call import SpecializedKernel as SpecializedKernel
     from shardwise.runtime.loops.call import WorkLoop as WorkLoop
     from shardwise.runtime.loops.copying import copy_call as copy_call
+    from shardwise.runtime.loops.copying import streamed_call as streamed_call
     from shardwise.runtime.loops.function import Function as Function
     from shardwise.runtime.loops.function import Kernel as Kernel
     from shardwise.runtime.loops.function import lanes_of as lanes_of
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.tables import Table as Table
     from shardwise.runtime.loops.tables import TableForm as TableForm
     from shardwise.runtime.loops.ufuncs import ufunc_of_loop as ufunc_of_loop
+    from shardwise.runtime.loops.write import SQUARED as SQUARED
     from shardwise.runtime.loops.write import STREAMED as STREAMED
     from shardwise.runtime.loops.write import Steps as Steps
     from shardwise.runtime.loops.write import Writer as Writer
@@ -64,12 +66,12 @@ __getattr__ = open_door(
     __name__,
     build="Pass Read Stored Unit build_nest compute fold_of leaf_of reduction_of",
     call="Call Calls Specialization SpecializedKernel WorkLoop",
-    copying="copy_call",
+    copying="copy_call streamed_call",
     function="Function Kernel lanes_of module",
     layout="MemoryLoops Met Result Roles dense_steps dense_strides align_block memory_order merge_loops place_result streams",
     nest="Access Held Key Leaf MASKED OVERLAP Reduction Saved Values WHOLE finish_reduction merge_rows part_at regroup write_nest",
     stacks="Spaced StackLoop",
     ufuncs="ufunc_of_loop",
     tables="Table TableForm",
-    write="STREAMED Steps Writer dtype_name",
+    write="SQUARED STREAMED Steps Writer dtype_name",
 )

@@ -1,8 +1,11 @@
-"""Copies of blocks whose rows are short, repeated or lie across. NumPy takes as long to begin a row as for some twenty elements of it."""
+"""Copies of blocks whose rows are short, repeated or lie across: NumPy takes as long to begin a row as for some twenty elements of it.
+And of large dense ones, past the cache.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from shardwise.base.caches import recent
 from shardwise.base.shapes import Shape
@@ -12,7 +15,8 @@ from shardwise.runtime.loops.call import Call, WorkLoop
 from shardwise.runtime.loops.function import Function, lanes_of
 from shardwise.runtime.loops.layout import MemoryLoops, Roles, merge_loops
 from shardwise.runtime.loops.nest import OVERLAP, write_nest
-from shardwise.runtime.machine import thread_count
+from shardwise.runtime.loops.write import SQUARED, STREAMED
+from shardwise.runtime.machine import itemsize, llvm, thread_count
 
 _RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}  # types that move as they are
 
@@ -28,6 +32,8 @@ def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | Non
     extents, (there, here) = merge_loops(shape, [into, source])
     if there[-1] != size or (here[-1] in (0, size) and extents[-1] * size >= costs.COPY_ROW):
         return None
+    if (turned := _turned_call(extents, there, here, size)) is not None:
+        return turned
     lanes = lanes_of(_RAW[size])
     loops = MemoryLoops(extents, [False] * len(extents), [there, here]).tiled([size, size], lanes)
     extents, (there, here) = loops.extents, loops.strides
@@ -50,6 +56,96 @@ def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | Non
     threads = thread_count() if extents[0] * each >= costs.COPY_SHARED else 1
     numbers = piece, *extents[: kept + 1], *there[: kept + 1], *here[: kept + 1]
     return loop.call(units, numbers, min(units, threads), costs.DRAFT_MOVED * math.prod(extents))
+
+
+_BLOCK = 256  # bytes that a round of a streamed copy moves
+
+
+@recent(64)
+def streamed_call(nbytes: int) -> Call:
+    """The call, on the addresses of two dense blocks, that copies as many bytes past the cache, of `nbytes` those that fill blocks of 256.
+    The copy's address is a multiple of 64.
+    """
+    whole = nbytes - nbytes % _BLOCK
+    return _streaming().call(-(-whole // costs.COPY_PART), (whole, costs.COPY_PART), thread_count())
+
+
+@recent(1)
+def _streaming() -> WorkLoop:
+    """Unit: a part."""
+    lanes = llvm.target().bytes // 4
+
+    def body(w: Function, number: str) -> None:
+        low = w.integer("mul", number, "%part")
+        high = w.least(w.integer("add", low, "%part"), "%count")
+
+        def block(i: str, _: list[str]) -> None:
+            there, here = (w.moved(place, i, 1) for place in ("%into", "%source"))
+            steps = range(0, _BLOCK, 4 * lanes)
+            for step, x in [(step, w.load(w.moved(here, 1, step), "uint32")) for step in steps]:
+                w.write(x, w.moved(there, 1, step), (lanes,), (4,), hint=STREAMED)
+
+        w.loop(low, high, block, step=_BLOCK)
+
+    return WorkLoop(("count", "part"), ("into", "source"), lanes, body)
+
+
+def _turned_call(extents: Sequence[int], there: Sequence[int], here: Sequence[int], size: int) -> Call | None:
+    """The call where rows of the copy are columns of the source and a square of vectors fits into both; else None."""
+    last = len(extents) - 1
+    down = next((d for d in range(last) if here[d] == size), last)
+    lanes = llvm.target().bytes // size
+    if size not in SQUARED or here[last] in (0, size) or down == last or min(extents[down], extents[last]) < lanes:
+        return None
+    order = [*(d for d in range(last) if d != down), down, last]
+    counts, into, source = ([own[d] for d in order] for own in (extents, there, here))
+    each = math.prod(counts[1:]) * size
+    piece = -(-costs.COPY_PIECE // each)
+    if len(order) == 2:
+        piece = -(-piece // lanes) * lanes
+    threads = thread_count() if counts[0] * each >= costs.COPY_SHARED else 1
+    loop = _turning(_RAW[size], len(order))
+    return loop.call(
+        -(-counts[0] // piece), (piece, *counts, *into, *source), threads, costs.DRAFT_MOVED * math.prod(counts)
+    )
+
+
+@recent(16)
+def _turning(dtype: str, rank: int) -> WorkLoop:
+    """Unit: a piece of the outermost loop. The source is dense along the last but one, the copy along the last."""
+    counts, there, here = ([f"{name}{d}" for d in range(rank)] for name in ("count", "into", "from"))
+    down, along = rank - 2, rank - 1
+
+    def squares(w: Function, places: list[str], begin: str, end: str) -> None:
+        def moved(found: Sequence[str], at: str, d: int) -> list[str]:
+            return [w.moved(place, at, f"%{own[d]}") for place, own in zip(found, (there, here), strict=True)]
+
+        def square(found: Sequence[str]) -> None:
+            w.turn(found[1], f"%{here[along]}", found[0], f"%{there[down]}", dtype)
+
+        def column(at: str, _: list[str]) -> None:
+            first = moved(places, w.last_fits(at, f"%{counts[down]}"), down)
+            w.row(f"%{counts[along]}", lambda i: square(moved(first, i, along)))
+
+        w.loop(begin, end, column, step=w.width)
+
+    def body(w: Function, number: str) -> None:
+        low = w.integer("mul", number, "%piece")
+        high = w.least(w.integer("add", low, "%piece"), "%count0")
+        if rank == 2:
+            squares(w, ["%into", "%source"], low, high)
+            return
+        steps = [[f"%{name}" for name in names[1:down]] for names in (there, here)]
+
+        def outer(i: str, _: list[str]) -> None:
+            places = [w.moved("%into", i, "%into0"), w.moved("%source", i, "%from0")]
+            inner = [f"%{name}" for name in counts[1:down]]
+            w.nest(inner, places, steps, lambda found: squares(w, found, "0", f"%{counts[down]}"))
+
+        w.loop(low, high, outer)
+
+    lanes = llvm.target().bytes // itemsize(dtype)
+    return WorkLoop(("piece", *counts, *there, *here), ("into", "source"), lanes, body)
 
 
 def _rows_together(loops: MemoryLoops, size: int, lanes: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime import costs
 from shardwise.runtime.loops.function import lanes_of, module
 from shardwise.runtime.loops.write import Writer
 from shardwise.runtime.machine import Lane, itemsize, llvm
@@ -30,7 +31,8 @@ def ufunc_of_loop(
     if not llvm.available():
         return None
     result = result or dtype
-    compiled = llvm.compile_function("kernel", _text(write, count, dtype, result))
+    slower = costs.DRAFT_VISITED * costs.FUSED_FEWEST  # fused loops compute more elements
+    compiled = llvm.compile_function("kernel", _text(write, count, dtype, result), slower)
     types = bytes(np.dtype(d).num for d in [dtype] * count + [result])
     functions, data = (ctypes.c_void_p * 1)(compiled.address), (ctypes.c_void_p * 1)(None)
     kept = functions, data, ctypes.create_string_buffer(types, len(types)), ctypes.create_string_buffer(name.encode())

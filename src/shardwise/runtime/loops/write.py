@@ -17,6 +17,7 @@ from shardwise.runtime.machine import STORED, Lane, Lanes, gathers_pay, is_known
 
 Steps = Sequence[int | str]  # bytes between neighbours along each dim: a number, or a register
 
+SQUARED = {4: "float32", 8: "float64"}  # by their bytes, as what elements of a square are transposed
 STREAMED = "nontemporal"  # stores that bypass the cache; the address is a multiple of the vector's bytes
 
 
@@ -215,6 +216,15 @@ class Writer(Lanes):
     def store(self, x: Lane, place: str, mask: str | None = None) -> None:
         """Write a vector; with a `mask`, only its lanes."""
         self.write(x, place, (self.width,), (itemsize(x.dtype),), mask)
+
+    def turn(self, source: str, step: int | str, into: str, between: int | str, dtype: str) -> None:
+        """Copy a square of as many elements as vectors have lanes: its rows, dense and `step` bytes apart, become columns of dense rows
+        that are `between` bytes apart. The square is transposed in registers, for elements of `SQUARED` sizes.
+        """
+        rows = [self.load(self.moved(source, k, step), dtype) for k in range(self.width)]
+        columns = self.transposed([self.bitcast(row, SQUARED[itemsize(dtype)]) for row in rows])
+        for k, column in enumerate(columns):
+            self.store(self.bitcast(column, dtype), self.moved(into, k, between))
 
     def gather(self, base: str, indices: Lane, dtype: str, mask: Lane | None = None, other: Lane | None = None) -> Lane:
         """The elements of a dense row that a vector of signed integers names; `other` in the lanes that a `mask` leaves out."""

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Shape
+from shardwise.runtime import costs
 from shardwise.runtime.loops import (
+    SQUARED,
     Key,
     Leaf,
     MemoryLoops,
@@ -27,7 +29,7 @@ from shardwise.runtime.loops import (
     lanes_of,
     write_nest,
 )
-from shardwise.runtime.machine import Lane
+from shardwise.runtime.machine import Lane, llvm
 from shardwise.runtime.small.code import Code, Value
 
 Write = Callable[[list[Lane]], Sequence[Lane]]
@@ -75,6 +77,43 @@ def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into
         values.update(enumerate(write([values[i] for i in range(first)]), first))
 
     write_group(code, Group(shape, dict(enumerate(operands)), leaf, dict(enumerate(into, first))))
+
+
+def copy(code: Code, value: Value, into: Value) -> None:
+    """Copy a value, broadcast to the shape of `into`, there; they share no memory."""
+    value = _readable(code, value, len(into.shape))
+    if not (value.place and into.size >= costs.SMALL_TURNED and _copy_turned(code, value, into)):
+        each(code, into.shape, [value], lambda lanes: lanes, [into])
+
+
+def _copy_turned(code: Code, value: Value, into: Value) -> bool:
+    """Copy a value whose elements lie side by side along another loop than those of `into`, by squares of vectors that are transposed in
+    registers. False, and nothing done, where they do not, or no square fits.
+    """
+    loops = _loops(Group(into.shape, {}, lambda _: None, {}), [value, into])
+    (here, there), extents, size = loops.strides, loops.extents, llvm.target().bytes // into.itemsize
+    if into.itemsize not in SQUARED or into.itemsize not in here or into.itemsize not in there:
+        return False
+    down, along = here.index(into.itemsize), there.index(into.itemsize)
+    if down == along or min(extents[down], extents[along]) < size:
+        return False
+
+    def moved(places: Sequence[str], at: str, d: int) -> list[str]:
+        return [code.moved(place, at, own[d]) for place, own in zip(places, loops.strides, strict=True)]
+
+    def square(places: Sequence[str]) -> None:
+        code.at(size).turn(places[0], here[along], places[1], there[down], into.dtype)
+
+    def column(places: Sequence[str]) -> None:
+        code.row(extents[along], lambda i: square(moved(places, i, along)), size)
+
+    def rows(places: Sequence[str]) -> None:
+        code.row(extents[down], lambda i: column(moved(places, i, down)), size)
+
+    others = [d for d in range(len(extents)) if d not in (down, along)]
+    steps = [[own[d] for d in others] for own in loops.strides]
+    code.nest([extents[d] for d in others], [value.place, into.place], steps, rows)
+    return True
 
 
 def write_group(code: Code, group: Group) -> None:

@@ -206,7 +206,9 @@ def _copy(shape: Shape, dtype: np.dtype[Any], x: Ndarray) -> Ndarray:
 
 def _fitting(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
     """`x` as functions need it, or a copy."""
-    return x if x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative else np.array(x, dtype, order="C")
+    if x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative:
+        return x
+    return np.array(x, dtype, order="C") if x.nbytes < costs.SMALL_POOLED_FROM else _copy(x.shape, dtype, x)
 
 
 def _strides_by_operand(blocks: Sequence[Ndarray | None]) -> tuple[tuple[int, Shape], ...]:

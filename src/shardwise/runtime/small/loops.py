@@ -16,7 +16,7 @@ from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import dense_steps, dtype_name, finish_reduction, merge_rows
 from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Value
-from shardwise.runtime.small.group import each
+from shardwise.runtime.small.group import copy, each
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import BodyWriter
@@ -120,7 +120,7 @@ def store(code: Code, value: Value, into: Value) -> None:
         lane = code.lane_of(value, into.shape)
         code.write(Lane(lane.ref, into.dtype), into.place, into.shape, into.steps)
     else:
-        each(code, into.shape, [value], lambda lanes: lanes, [into])
+        copy(code, value, into)
 
 
 def dense(code: Code, value: Value) -> Value:
