@@ -32,13 +32,13 @@ def _spelled_out(program: Program) -> Program:
     # A product that only a transpose reads, as in the slopes of einsums, is written as that lies: loops write rows, and copies turn them.
     reads = Counter(a for e in program.equations for a in e.inputs if isinstance(a, Var))
     reads.update(a for a in program.outputs if isinstance(a, Var))
-    turns = {e.inputs[0]: e for e in program.equations if e.op is transpose_p and e.inputs[0] in products}
-    turns = {v: e for v, e in turns.items() if reads[v] == 1}
-    equations: list[Equation] = []
+    transposes = [e for e in program.equations if e.op is transpose_p]
+    turns = {v: e for e in transposes for v in e.inputs if isinstance(v, Var) and v in products and reads[v] == 1}
+    done, equations = {id(e) for e in turns.values()}, list[Equation]()
     for e in program.equations:
         if e.outputs and e.outputs[0] in products:
             equations += _multiplied(e, turns.get(e.outputs[0]))
-        elif not e.inputs or turns.get(e.inputs[0]) is not e:
+        elif id(e) not in done:
             equations.append(e)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
