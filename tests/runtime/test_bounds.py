@@ -35,6 +35,7 @@ def buffers(monkeypatch):
     monkeypatch.setattr(memory, "_aligned", guarded)
     monkeypatch.setattr(memory, "room_of", lambda size: size)
     monkeypatch.setattr(costs, "POOLED_FROM", 1)
+    monkeypatch.setattr(costs, "SMALL_POOLED_FROM", 0)
     memory.pool.trim()
     yield found
     memory.pool.trim()

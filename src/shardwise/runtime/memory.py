@@ -6,6 +6,7 @@ it has died, and not before: every view holds its base, and at the end of that c
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import sys
@@ -23,6 +24,7 @@ from shardwise.runtime import costs
 
 _PAGE = 4096
 _LINE = 64
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of glibc's mallopt
 _DRAINED = 1 << 22  # bytes of a buffer that the pool takes back at once, as it may be more than may wait
 _RETURNED = 64  # buffers after which it takes back all
 
@@ -213,6 +215,18 @@ def room_of(size: int) -> int:
 
 
 pool = Pool()
+
+
+def _keep_freed_memory() -> None:
+    """Let C's allocator keep the memory of arrays that are too small for the pool, unless the user has tuned it or it cannot be told."""
+    tuned = ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
+    if any(name in os.environ for name in tuned) or not (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        return
+    mallopt(_MMAP_THRESHOLD, costs.POOLED_FROM + _PAGE)
+    mallopt(_TRIM_THRESHOLD, costs.KEPT_FREED)
+
+
+_keep_freed_memory()
 
 
 # -- whether anybody else can see a buffer --------------------------------------------------------------------------------

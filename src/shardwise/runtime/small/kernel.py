@@ -184,7 +184,7 @@ def _updated(program: Program, leads: Sequence[Shape], outs: Sequence[Shape], en
     """By large result that updates windows of an operand: the operand's position, and all values from it to the result."""
     found: _Updates = {}
     for j, (shape, result) in enumerate(zip(outs, program.outputs, strict=True)):
-        if not isinstance(result, Var) or _nbytes(shape, result) < costs.POOLED_FROM:
+        if not isinstance(result, Var) or _nbytes(shape, result) < costs.SMALL_POOLED_FROM:
             continue
         for i, (var, ext) in enumerate(zip(program.inputs, leads, strict=True)):
             if ext + var.aval.shape == shape:
@@ -260,7 +260,7 @@ def _result_shapes(program: Program, leads: Sequence[Shape], env: Env) -> list[S
 
 def _maker(shape: Shape, v: Any) -> Callable[..., Ndarray]:
     """A function that gives a result its memory."""
-    return np.empty if _nbytes(shape, v) < costs.POOLED_FROM else pool.empty
+    return np.empty if _nbytes(shape, v) < costs.SMALL_POOLED_FROM else pool.empty
 
 
 def compiled(
@@ -304,7 +304,7 @@ def compiled(
             space[f"make{j}"] = _maker(shape, v)
             lines.append(f"    {r} = make{j}({shape}, t{r})")
     if scratch:
-        lines.append(f"    scratch = {'empty' if scratch < costs.POOLED_FROM else 'large'}(({scratch},), byte)")
+        lines.append(f"    scratch = {'empty' if scratch < costs.SMALL_POOLED_FROM else 'large'}(({scratch},), byte)")
     updated = {i: f"r{j}" for j, (i, _) in found.items()}
     given = ", ".join([*(updated.get(i, n) for i, n in enumerate(names)), *results, *(["scratch"] if scratch else [])])
     lines.append(f"    if function(({given},), tools):")
@@ -451,7 +451,7 @@ def _operands_updated(program: Program, spread: Spread) -> tuple[int, ...]:
     large = [
         v
         for v in program.outputs
-        if isinstance(v, Var) and spread.parts(v.aval) * _nbytes(v.aval.shape, v) >= costs.POOLED_FROM
+        if isinstance(v, Var) and spread.parts(v.aval) * _nbytes(v.aval.shape, v) >= costs.SMALL_POOLED_FROM
     ]
     return tuple(
         i
