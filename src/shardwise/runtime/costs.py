@@ -260,8 +260,8 @@ WIDE_PRODUCTS_FROM: Final = PANELS_FROM // 4
 
 # -- memory (runtime.memory, runtime.copies) ---------------------------------------------------------------------------
 
-# Bytes from which arrays come from the pool: memory that has been touched before costs no page faults. Smaller ones are left to NumPy, whose
-# arrays cost 2 us less.
+# Bytes from which arrays come from the pool: memory that has been touched before costs no page faults. Smaller ones are left to NumPy,
+# whose arrays cost 2 us less.
 POOLED_FROM: Final = 1 << 18
 # The same for results of small programs, which have no time to spare for page faults.
 SMALL_POOLED_FROM: Final = 1 << 16
