@@ -49,6 +49,19 @@ def test_values(numbers, dtype):
         np.testing.assert_allclose(sw.jit(product)(a, b)[0], np.einsum(letters, a, b) + 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 1, 0), (1, 2, 0)])
+def test_a_product_that_is_only_transposed_is_written_so(order):
+    a, b = np.arange(12, dtype=np.float32).reshape(3, 4), np.arange(15, dtype=np.float32).reshape(3, 5)
+    turned = lambda a, b: [lax.transpose(lax.dot_general(a, b, (((), ()), ((0,), (0,)))), order)]  # noqa: E731
+    assert written(turned, a.shape, b.shape).count("mul") == 1
+    both = lambda a, b: [x := lax.dot_general(a, b, (((), ()), ((0,), (0,)))), lax.transpose(x, order)]  # noqa: E731
+    assert "transpose" in written(both, a.shape, b.shape)
+    product = a[:, :, None] * b[:, None, :]
+    np.testing.assert_array_equal(sw.jit(turned)(a, b)[0], product.transpose(order))
+    for found, expected in zip(sw.jit(both)(a, b), (product, product.transpose(order)), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_what_sums_stays():
     assert written(lambda a, b: [a @ b], (3, 4), (4, 5)) == ["dot_general"]
     assert written(lambda a, b: [a @ b], (3, 1), (1, 5)) == ["dot_general"]

@@ -6,6 +6,7 @@ multiplied. Nothing is kept of the repeated operands where the multiplication is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from shardwise.ir import Atom, Equation, Program, Var, map_equations, map_programs
@@ -25,10 +26,21 @@ def with_outer_products(program: Program, env: Env) -> Program:
 
 def _spelled_out(program: Program) -> Program:
     program = map_equations(program, lambda e: map_programs(e, _spelled_out))
-    if not any(map(_is_outer, program.equations)):
+    products = {e.outputs[0]: e for e in program.equations if _is_outer(e)}
+    if not products:
         return program
-    equations = tuple(new for e in program.equations for new in (_multiplied(e) if _is_outer(e) else [e]))
-    return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
+    # A product that only a transpose reads, as in the slopes of einsums, is written as that lies: loops write rows, and copies turn them.
+    reads = Counter(a for e in program.equations for a in e.inputs if isinstance(a, Var))
+    reads.update(a for a in program.outputs if isinstance(a, Var))
+    transposes = [e for e in program.equations if e.op is transpose_p]
+    turns = {v: e for e in transposes for v in e.inputs if isinstance(v, Var) and v in products and reads[v] == 1}
+    done, equations = {id(e) for e in turns.values()}, list[Equation]()
+    for e in program.equations:
+        if e.outputs and e.outputs[0] in products:
+            equations += _multiplied(e, turns.get(e.outputs[0]))
+        elif id(e) not in done:
+            equations.append(e)
+    return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
 def _is_outer(eqn: Equation) -> bool:
@@ -41,14 +53,17 @@ def _is_outer(eqn: Equation) -> bool:
     return not any(contracted) and not params.get("sum_axes") and one_type and results[0].size >= costs.FUSED_FEWEST
 
 
-def _multiplied(eqn: Equation) -> Iterator[Equation]:
-    (lhs, rhs), (out,) = eqn.inputs, eqn.outputs
+def _multiplied(eqn: Equation, turn: Equation | None) -> Iterator[Equation]:
+    """The product, whose dims `turn` transposes, as repeated operands and their multiplication."""
+    (lhs, rhs), (out,) = eqn.inputs, (eqn if turn is None else turn).outputs
+    order_of = range(out.aval.ndim) if turn is None else turn.params["permutation"]
+    place = {d: i for i, d in enumerate(order_of)}
     _, (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
     batch, free = len(lhs_batch), lhs.aval.ndim - len(lhs_batch)
     parts: list[Atom] = []
     for operand, batched, first in ((lhs, lhs_batch, batch), (rhs, rhs_batch, batch + free)):
         own = iter(range(first, out.aval.ndim))
-        dims = [list(batched).index(d) if d in batched else next(own) for d in range(operand.aval.ndim)]
+        dims = [place[list(batched).index(d) if d in batched else next(own)] for d in range(operand.aval.ndim)]
         if dims != sorted(dims):
             order = sorted(range(len(dims)), key=dims.__getitem__)
             turned = Var(operand.aval.update(shape=tuple(operand.aval.shape[d] for d in order)))

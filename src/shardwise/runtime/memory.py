@@ -6,6 +6,7 @@ it has died, and not before: every view holds its base, and at the end of that c
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import sys
@@ -23,6 +24,9 @@ from shardwise.runtime import costs
 
 _PAGE = 4096
 _LINE = 64
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of glibc's mallopt
+_DRAINED = 1 << 22  # bytes of a buffer that the pool takes back at once, as it may be more than may wait
+_RETURNED = 64  # buffers after which it takes back all
 
 
 def _memory_limit() -> int:
@@ -98,7 +102,7 @@ class Pool:
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Ndarray:
         """A C-contiguous array with arbitrary contents; raises `OutOfMemory`."""
-        dtype = np.dtype(dtype)
+        dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
         if size < costs.POOLED_FROM:
             return np.empty(shape, dtype)
@@ -112,10 +116,10 @@ class Pool:
 
     def _take(self, room: int) -> Ndarray:
         with self._lock:
-            self._drain()
-            waiting = self._free.get(room)
-            buffer = waiting.pop() if waiting else None
-            if buffer is not None:
+            if self._returned:
+                self._drain()
+            if waiting := self._free.get(room):
+                buffer = waiting.pop()
                 del self._order[id(buffer)]
                 self.held -= room
                 self._counted(room)
@@ -130,15 +134,17 @@ class Pool:
         return buffer
 
     def _counted(self, room: int) -> None:
-        self.used += room
         self.count += 1
-        self.peak = max(self.peak, self.used)
+        self.used += room
+        if self.used > self.peak:
+            self.peak = self.used
 
     def put_back(self, buffer: Ndarray) -> None:
         """Take a buffer that nobody can reach any more. Safe to call from destructors, at any point of any thread."""
         self._returned.append(buffer)
-        # The garbage collector may run a destructor inside of our own locked parts: then the next call drains.
-        if self._lock.acquire(blocking=False):
+        # Small buffers wait for the next call, which saves a third of what an array of theirs costs. The garbage collector may run a
+        # destructor inside of our own locked parts: then the next call drains, too.
+        if (buffer.nbytes >= _DRAINED or len(self._returned) >= _RETURNED) and self._lock.acquire(blocking=False):
             try:
                 self._drain()
             finally:
@@ -152,7 +158,8 @@ class Pool:
             self._order[id(buffer)] = buffer
             self.held += room
             self.used -= room
-        self._shrink(self.limit)
+        if self.held > self.limit:
+            self._shrink(self.limit)
 
     def _shrink(self, limit: int) -> None:
         while self.held > limit and self._order:
@@ -208,6 +215,18 @@ def room_of(size: int) -> int:
 
 
 pool = Pool()
+
+
+def _keep_freed_memory() -> None:
+    """Let C's allocator keep the memory of arrays that are too small for the pool, unless the user has tuned it or it cannot be told."""
+    tuned = ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
+    if any(name in os.environ for name in tuned) or not (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        return
+    mallopt(_MMAP_THRESHOLD, costs.POOLED_FROM + _PAGE)
+    mallopt(_TRIM_THRESHOLD, costs.KEPT_FREED)
+
+
+_keep_freed_memory()
 
 
 # -- whether anybody else can see a buffer --------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import shardwise
+import shardwise.numpy as jnp
 from shardwise.base import config
 from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
-from shardwise.ops.indexing import row_loops
+from shardwise.ops.indexing import gather_kernel, row_loops
 from shardwise.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_p, gather_params
 from shardwise.ops.indexing.gather_kernel import absent, merged
 from shardwise.runtime.env import SINGLE, Env
@@ -258,6 +259,24 @@ def test_vmap_over_nothing():
     assert shardwise.vmap(lambda x, i: x[i])(x, i).shape == (0, 2, 4)
     assert shardwise.vmap(lambda x, i: x.at[i].set(0.0))(x, i).shape == (0, 3, 4)
     assert shardwise.vmap(lambda i: x[0:, i].sum())(i).shape == (0,)
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+@pytest.mark.parametrize("count", [(9,), (300, 40)])
+def test_rows_of_a_part_of_a_larger_array(monkeypatch, mode, count):
+    """Such a table is copied if no fewer elements are read, and the loop for rows then reads it."""
+    whole = np.arange(100 * 96, dtype=np.float32).reshape(100, 96)
+    positions = np.random.default_rng(0).integers(-3, 104, count)
+    read: list[bool] = []
+    taken = gather_kernel.taken_rows
+    monkeypatch.setattr(gather_kernel, "taken_rows", lambda t, *a, **k: read.append(len(t) == 100) or taken(t, *a, **k))
+    f = lambda x, i: jnp.split(x, 3, 1)[1].at[i].get(mode=mode, wrap_negative_indices=False)  # noqa: E731
+    found = np.asarray(shardwise.jit(f)(whole, positions))
+    expected = whole[np.clip(positions, 0, 99), 32:64]
+    if mode == "fill":
+        expected = np.where(((positions < 0) | (positions > 99))[..., None], np.float32(np.nan), expected)
+    np.testing.assert_array_equal(found, expected)
+    assert any(read) == (len(count) > 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_, np.complex64, np.complex128, ml_dtypes.bfloat16])

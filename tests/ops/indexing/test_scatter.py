@@ -11,7 +11,7 @@ import pytest
 import shardwise
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
-from shardwise.ops.indexing import row_loops
+from shardwise.ops.indexing import row_loops, scatter_kernel
 from shardwise.ops.indexing import scatter as scatter_module
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.scatter import scatter_p
@@ -335,3 +335,25 @@ def test_calls_by_kernel_and_by_machine_code_give_the_same_bits(combine):
     f = shardwise.jit(lambda x, i, rows: (getattr(x.at[i], combine)(rows), x[i]))
     first, *later = [[np.asarray(r).tobytes() for r in f(x, i, rows)] for _ in range(costs.SMALL_PATIENCE + 2)]
     assert all(found == first for found in later)
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+@pytest.mark.parametrize("mode", ["drop", "clip"])
+def test_positions_behind_whole_dims(monkeypatch, combine, mode):
+    """``x.at[..., i]``: the first dims are loops with the same positions, and no window is written by itself."""
+    monkeypatch.setattr(scatter_kernel, "_scatter_windows", lambda *_: pytest.fail("window by window"))
+    rng = np.random.default_rng(0)
+    for rest in ((), (3,)):
+        operand = rng.integers(0, 5, (6, 8, 300, *rest)).astype(np.float32)
+        indices = rng.integers(-3, 310, (250, 1)).astype(np.int32)
+        updates = rng.integers(0, 5, (6, 8, 250, *rest)).astype(np.float32)
+        numbers = (tuple(d for d in range(operand.ndim) if d != 2), (2,), (2,))
+        found = KERNEL(SINGLE, operand, indices, updates, **params_of(numbers, combine, mode))
+        expected = operand.copy()
+        write = {"": lambda _, new: new, "add": np.add, "sub": np.subtract, "mul": np.multiply}
+        write |= {"min": np.minimum, "max": np.maximum}
+        for i, at in enumerate(indices[:, 0]):
+            at = int(np.clip(at, 0, 299)) if mode == "clip" else int(at)
+            if 0 <= at < 300:
+                expected[:, :, at] = write[combine](expected[:, :, at], updates[:, :, i])
+        np.testing.assert_array_equal(found, expected)

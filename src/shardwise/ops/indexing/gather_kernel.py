@@ -21,7 +21,7 @@ from shardwise.ops.indexing.row_loops import taken_along, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import in_bounds, linear_index, read_windows
-from shardwise.runtime.copies import take_positions
+from shardwise.runtime.copies import row_major, take_positions
 from shardwise.runtime.env import Env
 
 
@@ -185,7 +185,10 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     lead, shape = env.lead, (*operand[:first], *indices[:-1], *rest)
 
     def run_rows(operand: Ndarray, indices: Ndarray) -> Ndarray:
-        if operand.size == size * width and operand.flags.c_contiguous:
+        if (
+            operand.size == size * width
+            and (operand := _dense(operand, indices.size // count * width)).flags.c_contiguous
+        ):
             positions = indices.reshape(-1, count)
             found = taken_rows(operand.reshape(size, width), positions, fill, grid=grid, wrap=wrap)
             if found is not None:
@@ -193,6 +196,11 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
         return kernel(operand, indices)
 
     return run_rows
+
+
+def _dense(operand: Ndarray, elements: int) -> Ndarray:
+    """A part of a larger array, say, as a C-contiguous table, if no fewer elements than it has are read: loops read those only."""
+    return operand if operand.flags.c_contiguous or operand.size > elements else row_major(operand)
 
 
 def _run_of_rows(
@@ -258,6 +266,7 @@ def _gather_rows(how: _Reading, operand: Ndarray, columns: Sequence[Ndarray]) ->
     if found is None:
         return None
     (first, run, rest), count = found, len(numbers.start_index_map)
+    operand = _dense(operand, columns[0].size * math.prod(rest))
     if math.prod(operand.shape[: lead + first]) == 1 and operand.flags.c_contiguous:
         table = operand.reshape(math.prod(run), math.prod(rest))
         grid = PositionDims.of(run, [d - first for d in numbers.start_index_map])

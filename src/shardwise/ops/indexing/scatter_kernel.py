@@ -205,11 +205,37 @@ def _one_after_other(
     return numbers, [joined(p) for p in positions], joined(updates)
 
 
+def _whole_dims_as_loops(
+    how: _Writing, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray
+) -> tuple[_Writing, Sequence[Ndarray]]:
+    """The first dims of operand and updates, if windows are whole along them, as loops with the same positions: ``x.at[..., i].add(y)``."""
+    lead, numbers = how.lead, how.numbers
+    window = scatter_window_dims(numbers, operand.ndim - lead)
+    extra = 0
+    for d, u in zip(window, numbers.update_window_dims, strict=True):
+        if d != extra or u != extra or operand.shape[lead + d] != updates.shape[lead + u]:
+            break
+        extra += 1
+    if not extra or extra == operand.ndim - lead:
+        return how, columns
+    earlier = lambda dims: tuple(d - extra for d in dims if d >= extra)  # noqa: E731
+    numbers = replace(
+        numbers,
+        update_window_dims=earlier(numbers.update_window_dims),
+        inserted_window_dims=earlier(numbers.inserted_window_dims),
+        operand_batching_dims=earlier(numbers.operand_batching_dims),
+        scatter_dims_to_operand_dims=earlier(numbers.scatter_dims_to_operand_dims),
+    )
+    ones = tuple(range(lead, lead + extra))
+    return how._replace(lead=lead + extra, numbers=numbers), [np.expand_dims(c, ones) for c in columns]
+
+
 def _scatter_rows(how: _Writing, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray) -> Ndarray | None:
-    """The common case: whole rows at positions in the first dims. None in other cases.
+    """The common case: whole rows at positions in the first dims, behind those along which each window is whole. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape.
     """
+    how, columns = _whole_dims_as_loops(how, operand, columns, updates)
     lead, numbers, mode, unique, wrap, ufunc, owned = how
     dims = numbers.scatter_dims_to_operand_dims
     count = len(dims)
