@@ -24,8 +24,8 @@ def random_index(rng: np.random.Generator, shape: tuple[int, ...], *, out_of_bou
             items.append(int(rng.integers(low, high)))
             dim += 1
         elif form == "slice":
-            bounds = [None if rng.random() < 0.3 else int(b) for b in rng.integers(-n - 2, n + 3, 2)]
-            items.append(slice(*bounds, rng.choice(np.array([None, 1, 2, 3, -1, -2], object))))
+            bounds: list[Any] = [None if rng.random() < 0.3 else int(b) for b in rng.integers(-n - 2, n + 3, 2)]
+            items.append(slice(bounds[0], bounds[1], rng.choice(np.array([None, 1, 2, 3, -1, -2], object))))
             dim += 1
         elif form == "array":
             some = tuple(1 if rng.random() < 0.2 else k for k in lookup)

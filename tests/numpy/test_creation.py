@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -160,7 +162,7 @@ def test_device_and_sharding():
         jnp.arange(32.0, device=NamedSharding(mesh, P("x"))).reshape(4, 8),
     ):
         assert made.committed
-        assert made.sharding.mesh == mesh
+        assert isinstance(made.sharding, NamedSharding) and made.sharding.mesh == mesh
     x = shardwise.device_put(np.ones((4, 8), np.float32), split)
     for like in (jnp.zeros_like(x), jnp.full_like(x, 3), jnp.copy(x), jnp.array(x), jnp.asarray(x)):
         assert like.sharding == split
@@ -239,11 +241,12 @@ def test_dlpack_copies_or_shares_as_asked():
     y = jnp.arange(3.0)
     assert np.shares_memory(np.from_dlpack(Exporter(dlpack.to_dlpack(y, max_version=(1, 0)))), np.asarray(y))
     assert not np.shares_memory(np.from_dlpack(Exporter(dlpack.to_dlpack(y, copy=True))), np.asarray(y))
-    for given, error in (
+    refused: list[tuple[dict[str, Any], type[Exception]]] = [
         ({"stream": 1}, ValueError),
         ({"src_device": jax.devices()[2]}, ValueError),
         ({"dl_device": (2, 0)}, BufferError),
-    ):
+    ]
+    for given, error in refused:
         with pytest.raises(error):
             dlpack.to_dlpack(y, **given)
     assert dlpack.to_dlpack(y, src_device=jax.devices()[0], dl_device=(1, 0)) is not None
@@ -374,7 +377,7 @@ def test_numpy_reads_texts_and_objects_for_a_named_dtype(make):
 
 
 def test_masked_arrays_have_their_data_where_a_dtype_is_given():
-    masked = np.ma.array([1.0, 2.0], mask=[0, 1])
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
     assert jnp.asarray(masked, jnp.int8).tolist() == jnp.array(masked).tolist() == [1, 2]
     with pytest.raises(ValueError, match="masked"):
         jnp.asarray(masked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -88,11 +90,11 @@ def test_frequencies_and_shifts():
         lambda: fft.fft(REAL, n=0),
         lambda: fft.fftn(REAL, s=(4,), axes=(0, 1)),
         lambda: fft.fftn(REAL, axes=(0, 0)),
-        lambda: fft.fft(REAL, axis=(0, 1)),
+        lambda: fft.fft(REAL, axis=cast(Any, (0, 1))),
         lambda: fft.fft2(REAL, axes=(0,)),
         lambda: fft.fft(REAL, norm="best"),
         lambda: fft.rfft(COMPLEX),
-        lambda: fft.fftfreq([8]),
+        lambda: fft.fftfreq(cast(Any, [8])),
         lambda: fft.fftfreq(8, [1.0]),
         lambda: fft.fft(REAL, axis=3),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -208,7 +210,7 @@ def test_take(mode):
 
 
 def test_take_errors():
-    for error, arguments in (
+    refused: list[tuple[type[Exception], tuple[Any, ...]]] = [
         (TypeError, (X, [0, 1])),
         (ValueError, (X, np.array([0.0]))),
         (ValueError, (X, 0, 3)),
@@ -216,7 +218,8 @@ def test_take_errors():
         (NotImplementedError, (X, 0, 0, None, "raise")),
         (ValueError, (X, 0, 0, None, "foo")),
         (IndexError, (np.zeros((0, 3), np.float32), np.array([0]), 0)),
-    ):
+    ]
+    for error, arguments in refused:
         with pytest.raises(error):
             take(*arguments)
 
@@ -234,19 +237,21 @@ def test_take_along_axis():
         (data((2, 3, 1)), RNG.integers(-3, 3, (1, 5, 4)), 1),
     ]
     for x, indices, axis in cases:
-        for options in ({}, {"mode": "clip"}, {"fill_value": -5}):
+        settings: tuple[dict[str, Any], ...] = ({}, {"mode": "clip"}, {"fill_value": -5})
+        for options in settings:
             index = indices.astype(np.int32)
             want = jax.numpy.take_along_axis(x, index, axis, **options)
             got = take_along_axis(x, index, axis, **options)
             assert got.shape == want.shape
             np.testing.assert_array_equal(got, want, err_msg=f"{indices} {axis} {options}")
-    for error, arguments in (
+    refused: list[tuple[type[Exception], tuple[Any, ...]]] = [
         (ValueError, (X, np.array([0]), 1)),
         (TypeError, (X, np.array([[0.0]]), 1)),
         (ValueError, (X, np.array([[0, 1]] * 2), 1)),
         (ValueError, (X, np.array([[0, 1]] * 3), 5)),
         (ValueError, (X, np.array([[0, 1]] * 3), 1, "wrap")),
-    ):
+    ]
+    for error, arguments in refused:
         with pytest.raises(error):
             jax.numpy.take_along_axis(*arguments)
         with pytest.raises(error):

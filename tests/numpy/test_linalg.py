@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -46,7 +49,8 @@ def test_what_describes_a_matrix(x):
     close(linalg.svdvals(x), np.linalg.svd(w, compute_uv=False))
     close(linalg.pinv(x), np.linalg.pinv(w))
     close(linalg.matrix_rank(x), np.linalg.matrix_rank(w))
-    for p in (None, 2, -2, *((1, "fro", np.inf) if square else ())):
+    norms: tuple[Any, ...] = (None, 2, -2, *((1, "fro", np.inf) if square else ()))
+    for p in norms:
         close(linalg.cond(x, p), np.linalg.cond(w, p))
     for ord in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf):
         for keepdims in (False, True):
@@ -161,7 +165,7 @@ def test_types_are_the_oracles(dtype):
             (w.shape, w.dtype, w.weak_type) for w in flat(want)
         ], name
         if isinstance(want, tuple):
-            assert type(got)._fields == type(want)._fields
+            assert cast(Any, type(got))._fields == cast(Any, type(want))._fields
     two = lambda f: f(x, x)  # noqa: E731
     for name in ("solve", "lstsq"):
         want = jax.eval_shape(lambda a, b: getattr(jax.numpy.linalg, name)(a, b), x, x)  # noqa: B023
@@ -187,7 +191,7 @@ def test_types_are_the_oracles(dtype):
         (lambda: linalg.vector_norm(np.ones(2), ord="inf"), ValueError),
         (lambda: linalg.matrix_power(np.ones(3), 2), TypeError),
         (lambda: linalg.matrix_power(np.ones((2, 3)), 2), TypeError),
-        (lambda: linalg.matrix_power(np.eye(3), 2.5), TypeError),
+        (lambda: linalg.matrix_power(np.eye(3), cast(Any, 2.5)), TypeError),
         (lambda: linalg.multi_dot([np.ones((2, 3))]), ValueError),
         (lambda: linalg.multi_dot([np.ones((2, 3)), np.ones((4, 3))]), ValueError),
         (lambda: linalg.outer(np.ones((2, 2)), np.ones(2)), ValueError),
@@ -227,7 +231,7 @@ def test_sharding_never_changes_values(spec):
     mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"))
     x = definite(4, n=8)
     split = sw.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
-    for f in (
+    functions: list[Callable[[Any], Any]] = [
         linalg.inv,
         linalg.det,
         linalg.eigvalsh,
@@ -235,5 +239,6 @@ def test_sharding_never_changes_values(spec):
         linalg.cond,
         lambda a: linalg.norm(a, axis=(1, 2)),
         lambda a: linalg.solve(a, a[0]),
-    ):
+    ]
+    for f in functions:
         close(sw.jit(f)(split), np.asarray(f(x)))

@@ -45,6 +45,8 @@ def test_tracers_have_the_members_of_arrays_that_jaxs_have() -> None:
         return called
 
     x = jnp.ones((2, 2, 2))
-    sw.jit(note("jit"))(x), sw.vmap(note("vmap"))(x), sw.jvp(note("jvp"), (x,), (x,))
+    sw.jit(note("jit"))(x)
+    sw.vmap(note("vmap"))(x)
+    sw.jvp(note("jvp"), (x,), (x,))
     assert list(seen) == ["jit", "vmap", "jvp"]
     assert all(found == names[:-3] for found in seen.values())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -140,14 +143,15 @@ def test_errors(line):
 
 
 def test_the_way_out_is_named():
-    for f in (
+    functions: list[Callable[..., Any]] = [
         jnp.nonzero,
         jnp.argwhere,
         jnp.flatnonzero,
         jnp.where,
         lambda x: jnp.extract(x, x),
         lambda x: jnp.compress(x, x),
-    ):
+    ]
+    for f in functions:
         with pytest.raises(ConcretizationTypeError, match="size="):
             shardwise.jit(f)(np.ones(3))
 

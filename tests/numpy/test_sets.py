@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -133,7 +136,8 @@ def test_names_of_the_results():
 
 
 def test_the_way_out_is_named():
-    for f in (jnp.unique, lambda x: jnp.union1d(x, x), lambda x: jnp.setdiff1d(x, x)):
+    functions: list[Callable[..., Any]] = [jnp.unique, lambda x: jnp.union1d(x, x), lambda x: jnp.setdiff1d(x, x)]
+    for f in functions:
         with pytest.raises(ConcretizationTypeError, match="size="):
             shardwise.jit(f)(np.ones(3))
 

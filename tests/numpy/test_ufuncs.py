@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -260,7 +262,7 @@ def test_methods_are_the_functions_that_are_given():
     """Each method calls the function that the ufunc was made with, with JAX's arguments."""
     told: list[tuple[str, dict[str, object]]] = []
 
-    def note(method):
+    def note(method) -> Any:
         return lambda *args, **options: told.append((method, options)) or args[0]
 
     add = jnp.ufunc(

@@ -48,7 +48,7 @@ def assert_same(got, want):
 def test_pairs(dtype, largest):
     pairs = np.array(list(itertools.product(POINTS, POINTS))).T.astype(dtype)
     function = jnp.maximum if largest else jnp.minimum
-    want = wanted(*pairs, largest)
+    want = wanted(pairs[0], pairs[1], largest)
     for times in SIZES:
         x, y = (jnp.asarray(np.tile(v, max(1, times // pairs.shape[1]))) for v in pairs)
         for f in (function, jax.jit(lambda x, y: function(x, y)), jax.jit(lambda x, y: function(x * 1, y) * 1)):

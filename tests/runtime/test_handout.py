@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import pickle
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_what_users_get(size):
     shard = split.addressable_shards[3].data
     for array in (x, x * 2, x.T, x[0], x[0, 0], x.astype(jnp.bfloat16), split, split + 1, shard, next(iter(x))):
         before = np.array(array)
-        for given in (np.asarray(array), array.__array__(), jax.device_get(array), array._value):
+        for given in (np.asarray(array), array.__array__(), jax.device_get(array), cast(Any, array)._value):
             check_kept(given)
         assert np.array_equal(before, array)
 
@@ -119,7 +120,7 @@ def test_constant_memory_is_not_copied(tmp_path):
         (read, True),
         (np.frombuffer(bytearray(content), np.float32), False),
         (np.frombuffer(memoryview(bytearray(content)).toreadonly(), np.float32), False),
-        (np.frombuffer(memoryview(np.zeros(64, np.float32)).toreadonly(), np.float32), False),
+        (np.frombuffer(memoryview(cast(Any, np.zeros(64, np.float32))).toreadonly(), np.float32), False),
         (np.frombuffer(shared, np.float32), False),
         (np.memmap(tmp_path / "file", np.float32, mode="c"), False),
     ]

@@ -7,6 +7,7 @@ import pickle
 import resource
 import threading
 import weakref
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -99,7 +100,8 @@ def test_copies_do_not_keep_memory(fresh):
 
 def test_cycles_are_collected(fresh):
     class Node:
-        pass
+        me: Any
+        x: Any
 
     node = Node()
     node.me, node.x = node, fresh.empty((N,), np.float32)
@@ -182,7 +184,7 @@ HOLDERS = {
     "shard": lambda y: y.addressable_shards[1].data,
     "shard as ndarray": lambda y: np.asarray(y.addressable_shards[3].data),
     "dlpack": lambda y: np.from_dlpack(y.addressable_data(0)),
-    "memoryview": lambda y: memoryview(np.asarray(y)),
+    "memoryview": lambda y: memoryview(cast(Any, np.asarray(y))),
     "element": lambda y: y[3],
     "iterator": lambda y: list(iter(y))[2],
     "reshaped": lambda y: y.reshape(-1)[::2],
@@ -225,7 +227,7 @@ def test_buffers_of_dead_results_come_back():
 def test_devices_tell_what_the_pool_holds():
     stats = jax.devices()[0].memory_stats()
     held = pool.stats()
-    assert stats.keys() == held.keys() and stats["bytes_in_use"] >= held["bytes_in_use"]
+    assert stats is not None and stats.keys() == held.keys() and stats["bytes_in_use"] >= held["bytes_in_use"]
     assert stats["num_allocs"] == held["num_allocs"] and stats["bytes_limit"] == held["bytes_limit"]
     assert stats["bytes_limit"] > 0
 
@@ -272,7 +274,11 @@ def test_waiting_buffers_make_room(fresh, monkeypatch):
 
 
 def test_memory_stats_count_arrays_in_other_memory():
-    in_use = lambda: jax.devices()[0].memory_stats()["bytes_in_use"]  # noqa: E731
+    def in_use(name: str = "bytes_in_use") -> int:
+        stats = jax.devices()[0].memory_stats()
+        assert stats is not None
+        return stats[name]
+
     gc.collect()
     before = in_use()
     x = jnp.asarray(np.random.default_rng(0).random(1 << 20, np.float32))
@@ -285,7 +291,7 @@ def test_memory_stats_count_arrays_in_other_memory():
     assert in_use() - before == 4 << 20
     del view
     assert in_use() == before
-    assert jax.devices()[0].memory_stats()["peak_bytes_in_use"] >= 8 << 20
+    assert in_use("peak_bytes_in_use") >= 8 << 20
 
 
 def test_results_of_middling_size_cost_no_page_faults():

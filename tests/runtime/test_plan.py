@@ -72,15 +72,15 @@ def reshaped(x, i):
 @pytest.mark.parametrize("donate", [(), (0,)])
 def test_rows_that_outlive_an_update_are_copied(step, donate):
     x = some(*ROWS)
-    want = [np.array(x), []]
+    last, rows = np.array(x), []
     for i in range(5):
-        old = want[0][i].copy() if step is old_row else want[0].reshape(-1, 64)[i].copy()
-        want[1].append(old)
-        want[0][i] = old * 2 + 1 if step is old_row else 1.0
+        old = last[i].copy() if step is old_row else last.reshape(-1, 64)[i].copy()
+        rows.append(old)
+        last[i] = old * 2 + 1 if step is old_row else 1.0
     with config.override("shardwise_fused", "off"):
         got, ys = jax.jit(lambda x: lax.scan(step, x, jnp.arange(5)), donate_argnums=donate)(jnp.array(x))
-    np.testing.assert_array_equal(got, want[0])
-    np.testing.assert_array_equal(ys[0] if step is old_row else ys, want[1])
+    np.testing.assert_array_equal(got, last)
+    np.testing.assert_array_equal(ys[0] if step is old_row else ys, rows)
 
 
 def test_a_large_value_is_not_copied_for_a_row():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +16,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.base import config
 from shardwise.base.errors import DivergenceError, JaxRuntimeError
-from shardwise.ir import Program, ShapedArray, Var
+from shardwise.ir import Program, ShapedArray, Source, Var
 from shardwise.ir.op import find_op
 from shardwise.ops import control
 from shardwise.ops.devices import parallel
@@ -33,7 +34,7 @@ few = settings(
     derandomize=True,
     database=None,
     phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]  # its metaclass has no types
 )
 
 
@@ -72,7 +73,8 @@ def assert_agree(fun, *args, ulps=8):
 
 
 def assert_close(a, b, ulps):
-    x, y = np.asarray(a), np.asarray(b)
+    x: Any = np.asarray(a)
+    y: Any = np.asarray(b)
     if x.dtype.kind in "iub":
         np.testing.assert_array_equal(x, y)
         return
@@ -116,7 +118,7 @@ def test_partitioned_programs(family, axis_type):
     @few
     @given(placed(FAMILIES[family]))
     def law(case):
-        namespace = dict(scope)
+        namespace: dict[str, Any] = dict(scope)
         try:
             exec(case.source(axis_type, "jax.jit(f)(*args)"), namespace)
         except Exception:  # what batched execution refuses is not the matter here
@@ -405,10 +407,15 @@ def test_exchange_gives_each_device_its_own():
 
 
 def test_what_needs_no_exchange():
-    alone = lambda name, *args: find_op(name).collective.alone(*args)  # noqa: E731
+    def alone(name: str, *args: Any) -> Any:
+        collective = find_op(name).collective
+        assert collective is not None and collective.alone is not None
+        return collective.alone(*args)
+
     assert alone("axis_index", 3, (), {}) == 3
     np.testing.assert_array_equal(alone("all_slice", 1, (np.arange(4),), {"sizes": (2,), "dim": 0}), [2, 3])
-    assert find_op("all_reduce").collective.alone is None
+    all_reduce = find_op("all_reduce").collective
+    assert all_reduce is not None and all_reduce.alone is None
 
 
 def test_a_device_knows_its_place():
@@ -422,7 +429,7 @@ def test_a_device_knows_its_place():
 
 
 def call(name, x, line, **params):
-    return CollectiveCall(find_op(name), (x,), {"axes": ("x",), **params}, ("prog.py", line))
+    return CollectiveCall(find_op(name), (x,), {"axes": ("x",), **params}, Source("prog.py", line))
 
 
 def test_meeting_names_the_two_that_disagree():

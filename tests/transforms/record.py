@@ -80,7 +80,7 @@ def write() -> None:
     if "--all" in sys.argv:
         recorded().clear()
     answers = {record_key(c): jax_answers(c) for c in CASES if c.oracle}
-    arrays = {f"{key}/{i}": a for key, found in answers.items() for i, a in enumerate(found or ())}
+    arrays: dict[str, Any] = {f"{key}/{i}": a for key, found in answers.items() for i, a in enumerate(found or ())}
     np.savez_compressed(RECORD, **arrays)
     print(f"{len(answers)} cases, {RECORD.stat().st_size} bytes")
 

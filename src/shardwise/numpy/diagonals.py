@@ -113,7 +113,7 @@ def identity(n: int, dtype: Any = None) -> Array:
     return eye(n, dtype=dtype)
 
 
-def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
     """An N x M matrix with ones at and below the k-th diagonal and zeros above; float32 (as JAX has it, with x64, too) unless `dtype`
     says otherwise.
 
@@ -127,7 +127,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
 
 @composed(1)
 @shown_call("k")
-def tril(m: Any, k: int = 0) -> Array:
+def tril(m: Any, k: Any = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros above the k-th diagonal. ValueError below two dims.
 
     >>> jnp.tril(jnp.array([[1, 2], [3, 4]]))
@@ -140,7 +140,7 @@ def tril(m: Any, k: int = 0) -> Array:
 
 @composed(1)
 @shown_call("k")
-def triu(m: Any, k: int = 0) -> Array:
+def triu(m: Any, k: Any = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros below the k-th diagonal. ValueError below two dims.
 
     >>> jnp.triu(jnp.array([[1, 2], [3, 4]]))

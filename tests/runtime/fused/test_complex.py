@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -34,8 +35,9 @@ def values(size):
     return (RNG.normal(size=size) + 1j * RNG.normal(size=size)).astype(np.complex64)
 
 
-def same(got, want):
-    got, want = np.asarray(got), np.asarray(want)
+def same(found: Any, wanted: Any) -> None:
+    got: Any = np.asarray(found)
+    want: Any = np.asarray(wanted)
     assert got.dtype == want.dtype
     for a, b in ((got.real, want.real), (got.imag, want.imag)):
         np.testing.assert_array_equal(a, b)
@@ -128,7 +130,7 @@ def test_loops_are_compiled():
     z, want = np.zeros_like(c), np.zeros(c.shape, np.int32)
     for _ in range(20):
         inside = z.real * z.real + z.imag * z.imag <= 4
-        z, want = np.where(inside, z * z + c, z), want + inside
+        z, want = cast(Any, np.where(inside, z * z + c, z)), want + inside
     for part in (c, c[:4, :5]):
         np.testing.assert_array_equal(sw.jit(counts)(part), want[: part.shape[0], : part.shape[1]])
     assert ops_of(counts, c[:4, :5]) == ["small"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -348,7 +350,7 @@ def test_pieces_over_devices(layout, form, by, dtype, batched):
 def test_what_crosses_processes_is_no_part_of_a_group():
     x = on_mesh("8", P("x"), some(160, 272))
     module = jax.jit(lambda u: jnp.roll(u, 1, 0) * 2 + u).lower(x).compile().runtime_executable().device_program
-    owners = Env(("x",), (8,), processes=object())
+    owners = Env(("x",), (8,), processes=cast(Any, object()))
     assert [e.op.name for e in schedule(module, owners).equations] == ["halo_exchange", "fused"]
     assert [e.op.name for e in schedule(module, Env(("x",), (8,))).equations] == ["fused"]
 

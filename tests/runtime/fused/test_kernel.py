@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -205,7 +207,7 @@ def test_every_emitter_names_kinds_that_its_op_takes():
 # -- accuracy against float64 ----------------------------------------------------------------------------------------
 
 
-def references() -> dict:
+def references() -> dict[str, Callable[..., Any]]:
     special = pytest.importorskip("scipy.special")
     return {
         "exp": np.exp,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_what_keeps_one_register(pairs: list[bool]):
     bits(lambda x: (x * 2).argmax(-1), X)
     bits(lambda x: (x * 2).sum(0), X)
     many = [X + k for k in range(5)]
-    bits(lambda x: sum(m * x[0] for m in x).sum(-1), many)
+    bits(lambda x: cast(Any, sum(m * x[0] for m in x)).sum(-1), many)
     assert not any(pairs)
 
 

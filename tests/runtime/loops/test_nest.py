@@ -44,7 +44,7 @@ def run(
         rounds, count = (), x.shape[0]
     w = Function(WIDTH, ("count", "m", "n", "step0", "step1", "step2", "end"), ("x", "y", "out"))
     numbers = [count, *(rounds or (1, 1)), *x.strides, int(np.prod(rounds))]
-    names = dict(zip(("count", "m", "n", "step0", "step1", "step2", "end"), numbers, strict=True))
+    names: dict[str, Any] = dict(zip(("count", "m", "n", "step0", "step1", "step2", "end"), numbers, strict=True))
 
     def number(name: str) -> Any:
         return names[name] if known else f"%{name}"

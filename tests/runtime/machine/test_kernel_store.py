@@ -240,7 +240,7 @@ def test_libraries_are_kept_whole(place, tmp_path):
     kernel_store.keep_library("d", str(tmp_path / "no such file"), lambda copy: True)
     assert len(list(place.iterdir())) == 2
     seen = []
-    kernel_store.keep_library("d", str(tmp_path / "c"), lambda copy: seen.append(Path(copy).read_text()))
+    kernel_store.keep_library("d", str(tmp_path / "c"), lambda copy: bool(seen.append(Path(copy).read_text())))
     assert seen == ["lib c" * 100_000] and len(list(place.iterdir())) == 2  # it did not pass
     (place / "a.so").chmod(0o666)
     assert kernel_store.library("a", str(tmp_path / "a")) is None

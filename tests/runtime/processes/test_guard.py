@@ -77,14 +77,14 @@ def test_the_first_to_die_is_named_however_late_the_guard_looks(first, started):
                 subprocess.Popen(command, stdin=listening.fileno(), stderr=subprocess.PIPE, pass_fds=passed)
             )
 
-        if started == "before":
-            watcher = watching()
+        watcher = watching() if started == "before" else None
+        if watcher is not None:
             _watches(watcher, 3)
             watcher.send_signal(signal.SIGSTOP)
         for i in (first, *(i for i in range(3) if i != first)):
             members[i].kill()
             _gone(members[i])
-        if started == "after":
+        if watcher is None:
             watcher = watching()
         else:
             watcher.send_signal(signal.SIGCONT)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ print(json.dumps(answer))
 """
 
 
-def run(core: str = "", **environment: str) -> dict:
+def run(core: str = "", **environment: str) -> dict[str, Any]:
     dropped = ",".join(["OPENBLAS_CORETYPE"] if core else ["-"])
     inherited = {
         name: value for name, value in os.environ.items() if name not in ("OPENBLAS_CORETYPE", "SHARDWISE_PROCESSOR")

@@ -128,7 +128,7 @@ def test_cuts_are_not_too_fine(shape, pieces):
     [((512, 256), (2, 1)), ((512, 512), (2, 1)), ((256, 512), (1, 2)), ((64, 4096), (1, 2)), ((4096, 64), (2, 1))],
 )
 def test_the_longer_side_is_cut(shape, cuts):
-    assert product._cuts(*shape, 2) == cuts
+    assert product._cuts(shape[0], shape[1], 2) == cuts
 
 
 def test_threads_as_the_environment_says(monkeypatch):

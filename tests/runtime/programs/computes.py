@@ -3,6 +3,8 @@
 import itertools
 import sys
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +34,7 @@ BINARY = {
     "nextafter": jnp.nextafter, "floor_divide": jnp.floor_divide, "mul add": lambda x, y: x * y + y,
     "int power": lambda x, y: x**3 + y**2,
 }  # fmt: skip
-INEXACT = {
+INEXACT: dict[str, Callable[..., Any]] = {
     "sum": jnp.sum, "mean": lambda x: x.mean(0), "rows": lambda x: x.sum(1), "norm": jnp.linalg.norm, "cumsum": lambda x: jnp.cumsum(x, 1),
     "softmax": lambda x: nn.softmax(x, axis=-1), "log_softmax": lambda x: nn.log_softmax(x, axis=0),
     "logsumexp": lambda x: nn.logsumexp(x, axis=1), "var": lambda x: x.var(1), "matmul": lambda x: x @ x.T, "line": lambda x: x @ x[0],

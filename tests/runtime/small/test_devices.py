@@ -82,13 +82,12 @@ def test_a_method_of_conjugate_gradients(made):
 
     m = values(4, 24, 24)
     parts = np.einsum("kij,klj->kil", m, m) + 5 * np.eye(24, dtype=np.float32)
+    found = []
     for choice in ("auto", "off"):
         with config.override("shardwise_fused", choice):
             f = sw.shard_map(lambda a, b: body(a[0], b), mesh=GRID, in_specs=(P("x"), P()), out_specs=P())
-            got = np.asarray(sw.jit(f)(parts, np.ones(24, np.float32)))
-            if choice == "auto":
-                first = got
-    np.testing.assert_allclose(first, got, rtol=5e-5, atol=1e-6)
+            found.append(np.asarray(sw.jit(f)(parts, np.ones(24, np.float32))))
+    np.testing.assert_allclose(*found, rtol=5e-5, atol=1e-6)
     assert made
 
 
@@ -143,7 +142,7 @@ def test_products_with_split_rows(made, spec, columns):
     found = []
     for choice in ("auto", "off"):
         with config.override("shardwise_fused", choice):
-            found.append(np.asarray(sw.jit(lambda *a: f(*a))(x, w, v)))
+            found.append(np.asarray(sw.jit(lambda x, w, v: f(x, w, v))(x, w, v)))
     np.testing.assert_allclose(*found, rtol=2e-5, atol=1e-5)
     if "x" not in spec[1:] or columns >= 40:  # of columns that stay split, the first is fetched by an exchange
         assert made
@@ -160,7 +159,7 @@ def test_rows_that_are_scanned_across_devices(made):
     found = []
     for choice in ("auto", "off"):
         with config.override("shardwise_fused", choice):
-            found.append([np.asarray(v) for v in sw.jit(lambda *a: f(*a))(w, h, x)])
+            found.append([np.asarray(v) for v in sw.jit(lambda w, h, x: f(w, h, x))(w, h, x)])
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
     assert len(made) == 1

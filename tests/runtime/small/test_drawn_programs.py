@@ -27,7 +27,7 @@ drawn = settings(
     derandomize=True,
     database=None,
     phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]  # its metaclass has no types
 )
 
 

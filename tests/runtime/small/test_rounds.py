@@ -1,5 +1,7 @@
 """Loops whose vectors go through all rounds in registers: which do, and that no bit changes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ def check(f, *args):
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
-def points(n, dtype=np.complex64):
+def points(n, dtype: Any = np.complex64):
     """Complex values among which are zeros, infinities, NaN, the largest and the least."""
     parts = [0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 3e38, -2e19, 1e-30, 1e-45]
     odd = [complex(a, b) for a in parts for b in parts]

@@ -1,5 +1,7 @@
 """Triangular systems inside of small programs: results are LAPACK's, and loops over them are one machine function."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,10 @@ def stepping(**options):
     return f
 
 
-CLOSE = {np.float32: {"rtol": 5e-6, "atol": 1e-6}, np.float64: {"rtol": 1e-12, "atol": 1e-13}}
+CLOSE: dict[Any, dict[str, Any]] = {
+    np.float32: {"rtol": 5e-6, "atol": 1e-6},
+    np.float64: {"rtol": 1e-12, "atol": 1e-13},
+}
 
 
 @pytest.mark.parametrize("dtype", CLOSE)

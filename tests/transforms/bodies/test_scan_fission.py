@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -106,6 +109,7 @@ def test_results(monkeypatch, name, reverse):
 @pytest.mark.parametrize("name", ["recurrent", "sums", "steady", "nested", "only sums", "half known", "swapped"])
 def test_derivatives_and_batches(monkeypatch, name):
     f, init, xs = CASES[name]
+    assert xs is not None
 
     def loss(init, xs):
         leaves = sw.tree.leaves(lax.scan(f, init, xs))
@@ -201,7 +205,7 @@ def test_large_sums_of_products_of_small_values_leave_the_loop(monkeypatch):
         return (state, total + product), product.sum() if read else None
 
     def products(read):
-        f = lambda xs: lax.scan(lambda c, x: body(c, x, read), (H, W), xs)  # noqa: E731
+        f: Callable[..., Any] = lambda xs: lax.scan(lambda c, x: body(c, x, read), (H, W), xs)  # noqa: E731
         agree(*both(monkeypatch, lambda: sw.jit(lambda *a: f(*a))(XS)))
         found = equations(monkeypatch, f, XS)
         (scan,) = [e for e in found if e.op.name == "scan"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -164,7 +164,7 @@ def test_closures_statics_and_trees() -> None:
         sw.checkpoint(lambda x: x, concrete=True)
     assert sw.grad(sw.remat(lambda n, x: x**n, static_argnums=(0,)), 1)(2, 3.0) == 6
     with pytest.raises(TypeError, match="static_argnames"):
-        sw.remat(lambda x: x, static_argnames="x")
+        cast(Any, sw.remat)(lambda x: x, static_argnames="x")
 
 
 def test_what_would_be_offloaded_is_kept(capsys: Any) -> None:
@@ -180,7 +180,7 @@ def test_what_would_be_offloaded_is_kept(capsys: Any) -> None:
             texts.append(capsys.readouterr().out)
         assert texts[0] == texts[1]
     with pytest.raises(ValueError, match="in names_which_can_be_saved and in"):
-        policies.save_and_offload_only_these_names(**{**names, "names_which_can_be_saved": ["hidden"]})
+        policies.save_and_offload_only_these_names(**cast(Any, {**names, "names_which_can_be_saved": ["hidden"]}))
 
 
 def test_print_saved_residuals(capsys: Any) -> None:
@@ -374,8 +374,9 @@ def test_a_policy_without_hash():
 
 def test_a_policy_that_was_called_keeps_nothing() -> None:
     found = []
-    for options in ({"policy": policies.nothing_saveable()}, {}):
-        f = sw.checkpoint(lambda w, x: jnp.tanh(jnp.tanh(x @ w)).sum(), **options)
+    called: Any = policies.nothing_saveable()
+    for policy in (called, None):
+        f = sw.checkpoint(lambda w, x: jnp.tanh(jnp.tanh(x @ w)).sum(), policy=policy)
         found.append((len(saved_residuals(f, W, X)), sw.grad(f)(W, X).tolist()))
     assert found[0] == found[1]
     assert found[0][0] == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -138,7 +140,7 @@ def test_rules_of_the_inner_object_are_set_through_the_outer_one() -> None:
         return 2.0 * x
 
     g.defvjp(lambda x: (2.0 * x, None), lambda _, ct: (3.0 * ct,))
-    g.def_vmap(lambda size, batched, x: (5.0 * x, True))
+    cast(Any, g).def_vmap(lambda size, batched, x: (5.0 * x, True))
     assert sw.grad(g)(1.0) == 3.0
     np.testing.assert_array_equal(sw.vmap(g)(ROW), 5 * ROW)
     with pytest.raises(AttributeError, match="no attribute 'rules'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -293,13 +294,14 @@ def test_called_eagerly_a_function_gets_arrays_as_when_traced(kind: str) -> None
         seen.append((x.dtype, y.dtype))
         return x.at[0].set(1) * y
 
-    call = {
+    made: dict[str, Callable[[], Any]] = {
         "checkpoint": lambda: sw.checkpoint(fun),
         "custom_jvp": lambda: sw.custom_jvp(fun),
         "custom_vjp": lambda: sw.custom_vjp(fun),
         "custom_vmap": lambda: sw.custom_batching.custom_vmap(fun),
         "custom_gradient": lambda: sw.custom_gradient(lambda *args: (fun(*args), lambda ct: (ct, ct))),
-    }[kind]()
+    }
+    call = made[kind]()
     if kind == "custom_jvp":
         call.defjvp(lambda p, t: (fun(*p), t[0]))
     elif kind == "custom_vjp":

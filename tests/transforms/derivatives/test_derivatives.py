@@ -18,7 +18,7 @@ from tests.transforms.record import both_modes, jax_answers, tangents, weights
 
 CASES = [*op_cases.CASES, *linalg_cases.CASES]
 
-CLOSE = dict(rtol=2e-6, atol=1e-7)
+CLOSE: dict[str, Any] = dict(rtol=2e-6, atol=1e-7)
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ SCIPY = {
 
 @pytest.mark.parametrize("name", SCIPY)
 def test_special_functions(name: str) -> None:
-    args = SCIPY[name] if isinstance(SCIPY[name], tuple) else (SCIPY[name],)
+    args: Any = SCIPY[name] if isinstance(SCIPY[name], tuple) else (SCIPY[name],)
     smooth = [i for i, a in enumerate(args) if np.ndim(a)]
 
     def at(h: float, *xs: Any) -> Any:

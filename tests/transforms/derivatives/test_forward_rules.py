@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def test_what_is_kept_and_computed_again(policy):
 
     theirs = jax.checkpoint(model_of(jax, checkpoint_name), policy=POLICIES[policy](jax.checkpoint_policies))
     ours = sw.checkpoint(OURS, policy=POLICIES[policy](sw.checkpoint_policies))
-    shapes = sorted(a.shape for a, _ in residuals_of_jax(theirs, X, W))
+    shapes = sorted(a.shape for a, _ in cast(Any, residuals_of_jax(theirs, X, W)))
     assert sorted(a.shape for a, _ in sw.ad_checkpoint.saved_residuals(ours, X, W)) == shapes
     # Forward, and two products back; the forward one again unless its result is kept.
     assert products(sw.value_and_grad(ours, (0, 1)), X, W) == (4 if policy in ("plain", "nothing") else 3)
@@ -86,7 +86,7 @@ def test_under_jit_vmap_and_twice():
     got = sw.vmap(sw.grad(INSIDE), (0, None))(xs, W)
     assert_normwise(got, np.stack([sw.grad(OURS)(x, W) for x in xs]), 3e-6)
     twice = [sw.grad(lambda x, f=f: jnp.sum(jnp.sin(sw.grad(f)(x, W))))(X) for f in (INSIDE, OURS)]
-    assert_normwise(*twice, 3e-6)
+    assert_normwise(twice[0], twice[1], 3e-6)
 
 
 def test_values_that_a_forward_rule_captures():

@@ -1,5 +1,7 @@
 """Which trace is at work, functions with wrappers around them, and programs of the unknown part of a function."""
 
+from typing import Any
+
 import pytest
 
 import shardwise as jax
@@ -39,7 +41,7 @@ def test_what_is_at_work():
         )
         return x
 
-    found: list = []
+    found: list[Any] = []
     x = jnp.ones(2)
     for run in (ask, jax.jit(ask), jax.vmap(ask, axis_name="i"), jax.jit(jax.vmap(ask))):
         run(x)

@@ -7,6 +7,7 @@ import pytest
 
 import shardwise as jax
 from shardwise import numpy as jnp
+from shardwise.transforms.interpreters.linear_maps import VJP
 
 X, Y = np.arange(3, dtype=np.float32) + 1, np.full(3, 2, np.float32)
 
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("latest")
 def test_arguments_among_the_residuals_are_told_apart() -> None:
     x, y = jnp.asarray(X), jnp.asarray(Y)
     _, pull = jax.vjp(lambda d, y: jnp.sin(d["a"]) * y, {"a": x, "b": x}, y)
+    assert isinstance(pull, VJP)
     assert str(pull.args_res[0]) == "{'a': NotNeeded(), 'b': NotNeeded()}"
     assert pull.args_res[1] is y
     assert len(pull.opaque_residuals) == 2
@@ -26,6 +28,7 @@ def test_arguments_among_the_residuals_are_told_apart() -> None:
 def test_arguments_are_taken_out_and_put_back() -> None:
     x, y = jnp.asarray(X), jnp.asarray(Y)
     pull = jax.jit(lambda x, y: jax.vjp(lambda x, y: x * y, x, y)[1])(x, y)
+    assert isinstance(pull, VJP)
     pull.args_res[0] = None
     with pytest.raises(ValueError, match="put back what was taken out"):
         pull(y)

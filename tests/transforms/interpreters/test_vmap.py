@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -170,7 +171,7 @@ def test_collectives_over_the_mapped_axis(name: str) -> None:
         return
     gradient = sw.grad(lambda v: jnp.sum(jnp.sin(plain(v))))
     inside = np.asarray(sw.jit(_by_devices(gradient))(VALUES))
-    close = dict(rtol=2e-6, atol=2e-6)
+    close: dict[str, Any] = dict(rtol=2e-6, atol=2e-6)
     np.testing.assert_allclose(np.asarray(sw.vmap(gradient, axis_name="i")(VALUES)), inside, **close)
     np.testing.assert_allclose(np.asarray(sw.jit(sw.vmap(sw.jit(gradient), axis_name="i"))(VALUES)), inside, **close)
     total = lambda mapped: sw.grad(lambda x: jnp.sum(jnp.sin(mapped(x))))(VALUES)  # noqa: E731
@@ -287,7 +288,14 @@ def test_random() -> None:
 def test_sharded_arguments() -> None:
     mesh = _mesh("x")
     x = sw.device_put(VALUES, sw.NamedSharding(mesh, P("x")))
-    for function in (jnp.sort, lambda v: v @ v.T, lambda v: v[1], jnp.linalg.norm, lambda v: jnp.where(v > 0, v, 0)):
+    functions: list[Callable[[Any], Any]] = [
+        jnp.sort,
+        lambda v: v @ v.T,
+        lambda v: v[1],
+        jnp.linalg.norm,
+        lambda v: jnp.where(v > 0, v, 0),
+    ]
+    for function in functions:
         expected = np.stack([np.asarray(function(v)) for v in VALUES])
         np.testing.assert_allclose(np.asarray(sw.vmap(function)(x)), expected, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(np.asarray(sw.jit(sw.vmap(function))(x)), expected, rtol=1e-5, atol=1e-5)
@@ -319,7 +327,8 @@ def test_trees_and_errors() -> None:
     )
     np.testing.assert_array_equal(out["a"], [2, 3, 4])
     np.testing.assert_array_equal(out["b"], [3, 3, 3])
-    assert sw.vmap(lambda: 1.0, axis_size=3)().shape == (3,)
+    one: Callable[[], Any] = lambda: 1.0  # noqa: E731
+    assert sw.vmap(one, axis_size=3)().shape == (3,)
     with pytest.raises(ValueError, match="inconsistent sizes"):
         sw.vmap(jnp.add)(np.ones(2), np.ones(3))
     with pytest.raises(ValueError, match="out_axes is None"):

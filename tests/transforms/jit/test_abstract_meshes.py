@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,8 +163,9 @@ def test_types_of_values_lower(mesh):
 def test_shardings_over_no_devices_are_refused():
     nowhere = NamedSharding(jax.sharding.Mesh(np.empty((), object), ()), P())
     for option in ("in_shardings", "out_shardings"):
+        options: dict[str, Any] = {option: nowhere}
         with pytest.raises(ValueError, match=f"One of {option} .* got an empty NamedSharding"):
-            jax.jit(lambda x: x, **{option: nowhere})(jnp.ones(3))
+            jax.jit(lambda x: x, **options)(jnp.ones(3))
 
 
 def test_structs_like_values(mesh):
@@ -207,7 +209,8 @@ OUT = {
 def test_results_of_abstract_meshes_are_in_no_other_memory(name):
     mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,))
     with jax.set_mesh(mesh):
-        assert OUT[name](NamedSharding(mesh.abstract_mesh, P("x"))).sharding.spec[0] == "x"
+        found = OUT[name](NamedSharding(mesh.abstract_mesh, P("x"))).sharding
+        assert isinstance(found, NamedSharding) and found.spec[0] == "x"
         with pytest.raises(ValueError, match="memory_kind is not allowed"):
             OUT[name](NamedSharding(mesh.abstract_mesh, P("x"), memory_kind="pinned_host"))
 

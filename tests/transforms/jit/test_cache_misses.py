@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ import shardwise.numpy as jnp
 from shardwise.experimental import enable_x64
 
 
-def plain(x, y=1):
+def plain(x, y: Any = 1):
     return x
 
 
@@ -41,7 +42,8 @@ def messages(call, caplog):
 
 @pytest.mark.parametrize("first, again, words", MISSES)
 def test_what_differs(first, again, words, caplog):
-    F.clear_cache(), G.clear_cache()
+    F.clear_cache()
+    G.clear_cache()
     assert "never seen function: " in messages(first, caplog)
     assert messages(first, caplog) == ""
     said = messages(again, caplog)

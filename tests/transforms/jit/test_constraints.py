@@ -34,7 +34,9 @@ def test_at_once_a_constraint_is_strict(mesh):
 
 def test_inside_jit_a_sharding_whose_parts_form_no_grid_is_refused():
     class Lopsided(Sharding):
-        device_set = property(lambda self: set(sw.devices()[:2]))
+        @property
+        def device_set(self):
+            return set(sw.devices()[:2])
 
         def devices_indices_map(self, global_shape):
             cuts = (0, 3, global_shape[0])

@@ -107,7 +107,7 @@ class _Exporter:
     def __init__(self, capsule):
         self.capsule = capsule
 
-    def __dlpack__(self, **_):
+    def __dlpack__(self, **_) -> Any:
         return self.capsule
 
     def __dlpack_device__(self):
@@ -181,11 +181,11 @@ def test_an_update_of_many_leaves():
     want = [{k: fresh() for k in "abc"}, {k: fresh() for k in "abc"}]
     have = [{k: fresh() for k in "abc"}, {k: fresh() for k in "abc"}]
     for _ in range(3):
-        want = plain(*want, g)
-        have = donating(*have, g)
+        want = plain(want[0], want[1], g)
+        have = donating(have[0], have[1], g)
     for a, b in zip(jax.tree.leaves(want), jax.tree.leaves(have), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
-    count, have = made(lambda: donating(*have, g))
+    count, have = made(lambda: donating(have[0], have[1], g))
     assert count == 0
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -56,7 +57,8 @@ def test_static_arguments_by_name_and_from_the_end():
     for _ in range(2):
         assert float(f(x, how="up")[0]) == 1 and float(f(x, how="down")[0]) == -1 and float(f(x)[0]) == 1
     assert len(traces) == 3
-    last = jax.jit(lambda *args: args[0] * args[-1], static_argnums=-1)
+    product: Callable[..., Any] = lambda *args: args[0] * args[-1]  # noqa: E731
+    last = jax.jit(product, static_argnums=-1)
     assert float(last(x, 3)[2]) == 6 and float(last(x, x, 5)[2]) == 10 and float(last(x, 4)[2]) == 8
 
 
@@ -176,8 +178,11 @@ def test_signatures_of_wrapped_functions(wrap):
 def test_trees_of_all_kinds_find_their_program():
     """Trees are told apart by their containers, names and what their leaves are, also where leaves are alike."""
     x, y = jnp.ones(3), jnp.arange(3.0)
-    state = namedtuple("state", "a b")
     traces = []
+
+    class Pair(NamedTuple):
+        a: Any
+        b: Any
 
     def total(*trees, **named):
         traces.append(1)
@@ -188,7 +193,7 @@ def test_trees_of_all_kinds_find_their_program():
     calls = [
         (({"a": x, "b": y},), {}), (({"a": x, "c": y},), {}), (([x, y],), {}), (((x, y),), {}), ((x, y), {}),
         (((x,), (y,)), {}), (([(x,), y],), {}), (([x, (y,)],), {}), (([[x], y],), {}), (([x, None, y],), {}),
-        (([x, y, None],), {}), ((state(x, y),), {}), (({"a": state(x, y)},), {}), (({1: x, "a": y},), {}), ((x,), {"a": y}),
+        (([x, y, None],), {}), ((Pair(x, y),), {}), (({"a": Pair(x, y)},), {}), (({1: x, "a": y},), {}), ((x,), {"a": y}),
         (({"a": x},), {"a": y}), (([x, 2.0],), {}), (([x, 2],), {}), (([x, np.float32(2)],), {}), (({},), {}),
         (([x, np.ones(4, np.float32)],), {}), (({"b": {"a": x}, "a": [y]},), {}), (({"b": {"a": x}, "a": (y,)},), {}),
     ]  # fmt: skip
@@ -233,7 +238,8 @@ def test_a_device_holds_results_that_no_argument_places():
     device = jax.devices()[1]
     with pytest.warns(DeprecationWarning, match="device"):
         f = jax.jit(lambda *unused: (jnp.ones(2), 3.0), device=device)
-    for out in (*f(), *f(np.zeros(2))):
+    results: tuple[Any, ...] = (*f(), *f(np.zeros(2)))
+    for out in results:
         assert out.committed
         assert out.devices() == {device}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import types
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import float0, lax
+from shardwise.base.errors import LeakedTracerError
 
 
 def takes(a, b, c): ...
@@ -42,7 +44,7 @@ class Unprintable:
 @pytest.mark.parametrize(
     ("make", "kind", "text"),
     [
-        (lambda: jax.jit(3), TypeError, "Expected a callable value"),
+        (lambda: jax.jit(cast(Any, 3)), TypeError, "Expected a callable value"),
         (lambda: jax.jit(staticmethod(takes)), TypeError, "staticmethod arguments are not supported"),
         (lambda: jax.jit(generator), TypeError, "got a generator function"),
         (lambda: jax.jit(positional, static_argnames="a"), ValueError, "positional-only"),
@@ -106,16 +108,17 @@ def test_names_and_documents():
         """Far off."""
         return x
 
-    loss.weight = 4
+    cast(Any, loss).weight = 4
     jitted = jax.jit(loss)
-    assert jitted.weight == 4 and jitted.__annotations__ == loss.__annotations__
+    assert cast(Any, jitted).weight == 4 and jitted.__annotations__ == loss.__annotations__
     assert jax.grad(loss).__doc__ == (
         "Gradient of loss with respect to positional argument(s) 0.\n\nOriginal documentation:\n\nFar off."
     )
     assert jax.vmap(lambda x: x).__doc__ == "Vectorized version of <lambda>."
     assert jax.make_jaxpr(loss).__name__ == "make_jaxpr(loss)" and jax.make_jaxpr(loss).__module__ == "jax"
     assert repr(jax.jit(Unprintable())) == "<PjitFunction>"
-    for x in (1.0, 2.0, 1):
+    numbers: list[Any] = [1.0, 2.0, 1]
+    for x in numbers:
         jitted(x)
     assert jitted._cache_size() == 2
     jitted.clear_cache()
@@ -142,7 +145,7 @@ def test_transposed_functions_pass_through_jit():
 @pytest.mark.parametrize("transform", [jax.jit, jax.vmap, jax.jacfwd, lambda f: lambda x: jax.vjp(f, x)])
 def test_leaks_of_every_trace_are_found(transform):
     kept = []
-    with jax.checking_leaks(), pytest.raises(jax.base.errors.LeakedTracerError):
+    with jax.checking_leaks(), pytest.raises(LeakedTracerError):
         transform(lambda x: (kept.append(x), x)[1])(jnp.arange(3.0))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -157,7 +160,7 @@ TOP = """{ lambda ; a:f32[3,4]. let
       reduction_input_size_override=-1
     ] a
   in (b,) }"""
-TEXTS = {
+TEXTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "stack": (sw.grad(lambda x: jnp.sum(jnp.stack([x, x * 2], 1))), (X,), STACK),
     "tile": (lambda x: jnp.tile(x, (2, 1)), (X,), TILE),
     "fold": (lambda x: lax.reduce_window(x, 0.0, lambda a, b: a * b + a, (1, 2), (1, 1), "VALID"), (X,), FOLD),
@@ -207,7 +210,9 @@ def test_a_compiled_function_is_traced_for_each_purpose_once():
         return jnp.where(x > 1, x, 0.0)
 
     assert "_where" in str(sw.make_jaxpr(f)(X))
-    f(X), f(X), sw.make_jaxpr(f)(X)
+    f(X)
+    f(X)
+    sw.make_jaxpr(f)(X)
     assert len(traces) == 2
     assert "_where" not in f.lower(X).as_text()
 
@@ -227,7 +232,7 @@ def test_settings_and_keywords_are_no_operands():
 
 def test_wrong_arguments_raise_the_error_of_the_function():
     with pytest.raises(TypeError, match="sort"):
-        sw.make_jaxpr(lambda x: jnp.sort(x, 0, 1, 2, 3))(X)
+        sw.make_jaxpr(lambda x: cast(Any, jnp.sort)(x, 0, 1, 2, 3))(X)
     with pytest.raises(ValueError, match="broadcast"):
         sw.make_jaxpr(lambda x: jnp.where(x > 0, x, np.ones(3)))(X)
 

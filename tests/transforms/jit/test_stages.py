@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -136,7 +137,9 @@ def test_functions_are_lowered_for_traced_arguments():
         return x.sum()
 
     x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
-    sw.jit(seen)(x), sw.grad(seen)(x), sw.vmap(seen)(x)
+    sw.jit(seen)(x)
+    sw.grad(seen)(x)
+    sw.vmap(seen)(x)
     for compiled, at in zip(found, (x, x, x[0]), strict=True):
         np.testing.assert_array_equal(compiled(at), inner(at))
 
@@ -357,7 +360,7 @@ def test_make_jaxpr_prints_programs():
     assert closed.consts[0] is w and len(closed.consts) == 1
     assert "jit" in str(make_jaxpr(sw.jit(lax.sin))(host(3)))
     with pytest.raises(TypeError, match="callable"):
-        make_jaxpr(3)
+        make_jaxpr(cast(Any, 3))
 
 
 def test_make_jaxpr_shows_explicit_shardings():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -163,9 +165,9 @@ def test_latest_results_lie_on_a_hidden_mesh():
         ({"out_axes": (0, 0)}, (X, X), ValueError, r"pmap out_axes"),
     ],
 )
-def test_calls_that_are_refused(options, args, kind, message):
+def test_calls_that_are_refused(options: dict[str, Any], args, kind, message):
     if "devices" in options:
-        options = {"devices": sw.devices()[: options["devices"]]}
+        options = dict[str, Any](devices=sw.devices()[: options["devices"]])
     with pytest.raises(kind, match=message):
         pmap(lambda x, y: (x,), **options)(*args)
 
@@ -187,7 +189,7 @@ def test_options_that_are_refused(options, kind, message):
 
 def test_only_functions_are_mapped():
     with pytest.raises(TypeError, match="Expected a callable value, got 3"):
-        pmap(3)
+        pmap(cast(Any, 3))
 
 
 def test_nested_pmaps():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,7 +160,7 @@ def test_collectives_keep_what_is_reduced_over_other_axes(name: str) -> None:
 
 
 @pytest.mark.parametrize("op", [lax.add, lax.mul, lax.max])
-def test_reduced_beside_varying(op: object) -> None:
+def test_reduced_beside_varying(op: Callable[..., Any]) -> None:
     """The reduced operand varies, too, and its cotangent is a partial sum."""
     x, w = sw.device_put(np.concatenate([A, -A]), P("x")), sw.device_put(A + 1, P(reduced={"x"}))
     f = sw.shard_map(lambda x, w: lax.psum(op(x, w), "x"), out_specs=P())

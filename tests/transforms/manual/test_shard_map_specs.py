@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -168,7 +170,7 @@ def test_specs_against_the_types_of_arguments_over_explicit_axes(way):
         with use_dialect("latest"):
             mesh = sw.make_mesh((4, 2), ("x", "y"), axis_types=tuple(kinds[t] for t in types))
             with sw.set_mesh(mesh):
-                names = {} if manual is None else {"axis_names": manual}
+                names: dict[str, Any] = {} if manual is None else {"axis_names": manual}
                 f = sw.shard_map(lambda x: x * 2, in_specs=spec, out_specs=spec, **names)
                 x = np.arange(8, dtype=np.float32) if lies is None else _placed(mesh, lies)
                 call = {"eager": f, "jit": sw.jit(f), "traced": sw.jit(lambda x, f=f: f(x * 1))}[way]
@@ -236,11 +238,11 @@ def test_results_wear_the_mesh_that_the_program_named_last(mesh, name, spec):
     compute, wanted, layout = OVER_A_LINE[name]
     line = Mesh(mesh.devices.ravel(), "i")
     f = sw.shard_map(lambda v: v * 2, mesh=line, in_specs=P("i"), out_specs=P("i"))
-    f.split = NamedSharding(line, P("i"))
+    cast(Any, f).split = NamedSharding(line, P("i"))
     g = sw.shard_map(lambda v: v * 2, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     got, kept = sw.jit(lambda x: (compute(x, f, g), x))(sw.device_put(x, NamedSharding(mesh, spec)))
-    assert got.sharding.mesh is {"line": line, "mesh": mesh}[wanted]
+    assert isinstance(got.sharding, NamedSharding) and got.sharding.mesh is {"line": line, "mesh": mesh}[wanted]
     assert layout is None or got.sharding.spec == layout
     assert kept.sharding == NamedSharding(mesh, spec)
     np.testing.assert_allclose(got, compute(x, f, g), rtol=1e-6)

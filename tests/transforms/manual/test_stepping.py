@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def put(x, mesh, spec):
 BOTH = P("x", "y")
 
 
-def mapped(body, mesh, in_specs=BOTH, out_specs=BOTH, **options):
+def mapped(body, mesh, in_specs: Any = BOTH, out_specs: Any = BOTH, **options):
     return sw.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, **options)
 
 
@@ -315,7 +316,7 @@ def test_replication_is_checked_by_value(mesh):
     np.testing.assert_array_equal(out, host(8, 8)[:, :2])
 
 
-def diverging(mesh, body, message, kind=DivergenceError):
+def diverging(mesh, body, message, kind: type[Exception] = DivergenceError):
     with pytest.raises(kind, match=message) as error:
         stepped(mapped(body, mesh, check_vma=False), put(host(8, 8), mesh, P("x", "y")))
     return error.value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import core, lax
+from shardwise.base.errors import LeakedTracerError
 from shardwise.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var, jaxpr_as_fun
 from shardwise.interpreters import ad, batching, mlir, xla
 from shardwise.transforms.programs.jaxpr_layout import Break, group, layout, nest
@@ -17,7 +20,7 @@ from shardwise.transforms.programs.jaxpr_layout import Break, group, layout, nes
 LATEST = "shardwise_dialect"
 
 # (function, arguments, text in today's dialect): as JAX 0.10 prints them.
-TEXTS = {
+TEXTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "one line": (jnp.sin, (np.ones(3, np.float32),), "{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }"),
     "no equations": (lambda x: (x, x), (np.ones(3, np.float32),), "{ lambda ; a:f32[3]. let  in (a, a) }"),
     "constants": (lambda: 1.0, (), "{ lambda ; . let  in (1.0:f32[],) }"),
@@ -140,11 +143,12 @@ def called(jit, sin):
 
 
 LONG = "".join(f"    {b}:f32[] = sin {a}\n" for a, b in zip("abcdefghijk", "bcdefghijkl", strict=True))
-TEXTS |= {
-    "shared programs": (
-        twice(sw.jit),
-        (2.0,),
-        """let scaled = { lambda ; a:f32[]. let
+TEXTS.update(
+    {
+        "shared programs": (
+            twice(sw.jit),
+            (2.0,),
+            """let scaled = { lambda ; a:f32[]. let
     b:f32[] = mul a 0.1:f32[]
     c:f32[] = add b 1.0:f32[]
   in (c,) } in
@@ -152,18 +156,18 @@ TEXTS |= {
     e:f32[] = jit[name=scaled jaxpr=scaled] d
     f:f32[] = jit[name=scaled jaxpr=scaled] e
   in (f,) }""",
-    ),
-    "long programs": (
-        called(sw.jit, jnp.sin),
-        (2.0,),
-        f"""let long = {{ lambda ; a:f32[]. let
+        ),
+        "long programs": (
+            called(sw.jit, jnp.sin),
+            (2.0,),
+            f"""let long = {{ lambda ; a:f32[]. let
 {LONG}  in (l,) }} in
 {{ lambda ; m:f32[]. let n:f32[] = jit[name=long jaxpr=long] m in (n,) }}""",
-    ),
-    "captured values of loops": (
-        lambda x, y: lax.fori_loop(0, y, lambda i, c: c + x, x),
-        (np.ones(3, np.float32), 5),
-        """{ lambda ; a:f32[3] b:i32[]. let
+        ),
+        "captured values of loops": (
+            lambda x, y: lax.fori_loop(0, y, lambda i, c: c + x, x),
+            (np.ones(3, np.float32), 5),
+            """{ lambda ; a:f32[3] b:i32[]. let
     _:i32[] _:i32[] c:f32[3] = while[
       body_jaxpr={ lambda ; d:f32[3] e:i32[] f:i32[] g:f32[3]. let
           h:i32[] = add e 1:i32[]
@@ -176,16 +180,17 @@ TEXTS |= {
       cond_nconsts=0
     ] a 0:i32[] b a
   in (c,) }""",
-    ),
-    "powers and extrema": (
-        lambda x: (x**2).max(),
-        (np.ones(3, np.float32),),
-        """{ lambda ; a:f32[3]. let
+        ),
+        "powers and extrema": (
+            lambda x: (x**2).max(),
+            (np.ones(3, np.float32),),
+            """{ lambda ; a:f32[3]. let
     b:f32[3] = integer_pow[y=2] a
     c:f32[] = reduce_max[axes=(0,)] b
   in (c,) }""",
-    ),
-}
+        ),
+    }
+)
 
 
 @pytest.fixture
@@ -393,7 +398,7 @@ def test_a_primitive_whose_implementation_is_its_lowering() -> None:
 def test_leaked_arguments_are_found() -> None:
     kept: list[object] = []
     for fun in (lambda x: kept.append(x) or x, lambda x: kept.append(x + 1) or x):
-        with sw.checking_leaks(), pytest.raises(sw.base.errors.LeakedTracerError):
+        with sw.checking_leaks(), pytest.raises(LeakedTracerError):
             sw.jit(fun)(1.0)
         kept.clear()
     with sw.checking_leaks():

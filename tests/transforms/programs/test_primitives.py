@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -353,7 +355,7 @@ def test_primitives_without_equations_have_names(name):
         jax.jit(primitive.bind)(1.0)
 
 
-BOUND = {
+BOUND: dict[str, tuple[Callable[..., Any], int]] = {
     "stack_p": (lambda x, y: jax.lax.stack_p.bind(x, y, axis=1), 2),
     "unstack_p": (lambda x: jax.lax.unstack_p.bind(x, axis=0), 1),
     "tile_p": (lambda x: jax.lax.tile_p.bind(x, reps=(2, 1)), 1),

@@ -77,7 +77,7 @@ def test_shown_programs_run_on_refs(name):
     again = [sw.new_ref(jnp.asarray(a)) for a in (X, V)]
     closed = sw.make_jaxpr(lambda x, v, n: LINES[name](sw, x, v, n))(*refs, 1)
     found = sw.core.eval_jaxpr(closed.jaxpr, closed.consts, *refs, 1)
-    wanted = sw.tree.leaves(sw.jit(lambda x, v, n: LINES[name](sw, x, v, n))(*again, 1))
+    wanted = sw.tree.leaves(sw.jit(lambda x, v, n: LINES[name](sw, x, v, n))(again[0], again[1], 1))
     for a, b in zip([*found, *[r[...] for r in refs]], [*wanted, *[r[...] for r in again]], strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -19,7 +22,7 @@ LOOKUP = lax.GatherDimensionNumbers((1,), (0,), (0,))
 UPDATE = lax.ScatterDimensionNumbers((1,), (0,), (0,))
 
 # Function, operands, FLOPs and transcendentals: those that XLA counts, but for sums, of which it counts one operation less.
-CASES = {
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int, int]] = {
     "product": (lambda x: x @ x, (X,), PRODUCT, 0),
     "batched product": (
         jax.vmap(lambda x, y: x @ y),

@@ -27,6 +27,7 @@ _FILE = Path(__file__).parents[3] / "benchmarks" / "planning" / "own_programs.py
 
 def _programs_of_benchmarks():
     spec = importlib.util.spec_from_file_location("own_programs", _FILE)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.CASES

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,7 +19,7 @@ def host(*shape):
 
 
 def test_block_until_ready_gives_the_tree_back():
-    tree = {"a": lax.sin(host(3)), "b": 3, "c": None, "d": host(2)}
+    tree: dict[str, Any] = {"a": lax.sin(host(3)), "b": 3, "c": None, "d": host(2)}
     assert block_until_ready(tree) is tree
     effects_barrier()
     tree["a"].delete()
@@ -48,13 +51,13 @@ def test_ensure_compile_time_eval():
         with ensure_compile_time_eval():
             return lax.mul(x, y)
 
-    nested = {
+    nested: dict[str, Callable[[Any], Any]] = {
         "jit": lambda x: sw.jit(lambda y: product(x, y))(x + 1),
         "vmap": lambda x: sw.vmap(lambda y: product(x, y))(lax.full((2,), 1.0) + x).sum() / 2,
         "types": lambda x: product(x, x + 1) + len(sw.eval_shape(lambda y: product(x, y), x).shape),
     }
-    for f in nested.values():  # by the innermost of the traces whose values meet
-        assert f(3.0) == sw.jit(f)(3.0) == 12 and sw.grad(f)(3.0) == sw.jit(sw.grad(f))(3.0) == 7
+    for g in nested.values():  # by the innermost of the traces whose values meet
+        assert g(3.0) == sw.jit(g)(3.0) == 12 and sw.grad(g)(3.0) == sw.jit(sw.grad(g))(3.0) == 7
 
 
 def test_named_scope():

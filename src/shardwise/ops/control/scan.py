@@ -260,7 +260,7 @@ scan_p = define_op(
 
 @user_facing
 def scan(
-    f: Callable[[Any, Any], tuple[Any, Any]],
+    f: Callable[[Any, Any], tuple[Any, ...] | list[Any]],
     init: Any,
     xs: Any = None,
     length: int | None = None,

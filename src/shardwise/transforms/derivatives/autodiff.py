@@ -162,7 +162,7 @@ def strip_tangents(tree: Any) -> Any:
 @overload
 def vjp(
     fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False, reduce_axes: Any = ()
-) -> tuple[R, Callable[[R], tuple[Any, ...]]]: ...
+) -> tuple[R, Callable[[Any], tuple[Any, ...]]]: ...
 @overload
 def vjp(
     fun: Callable[..., Any], *primals: Any, has_aux: Literal[True], reduce_axes: Any = ()
