@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from shardwise.cli.endings import Output, reporting
+from shardwise.cli.endings import Output, report_at_exit
 from shardwise.cli.program import UserProgram
 
 
@@ -36,7 +36,7 @@ def test_standard_output_is_that_of_the_beginning(name, apart, tmp_path, monkeyp
         monkeypatch.setattr(sys, stream, os.fdopen(os.dup(file), "w", closefd=False))
     output = Output(apart)
     OUTPUTS[name](tmp_path / "log")
-    with output.restored():
+    with output.restore():
         print("page", flush=True)
         restored = sys.stdout
     print("later", flush=True)
@@ -70,7 +70,7 @@ def test_reports_are_made_before_a_program_ends_at_once(end, reported, given, mo
         statuses.append(status)
         return status + 10
 
-    with pytest.raises(Ended) as raised, reporting(report):
+    with pytest.raises(Ended) as raised, report_at_exit(report):
         end()
     assert statuses == reported and raised.value.args == given
     assert os._exit is ended and os.execv is ended

@@ -178,8 +178,8 @@ CONSTANT = {
 HOOKS = {
     "debug.visualize.HasIndices.devices_indices_map",
     "engine.data_free.DataFree.finish",
-    "engine.planned.Recorder.called",
-    "engine.planned.Recorder.compiled",
+    "engine.planned.Recorder.note_call",
+    "engine.planned.Recorder.note_program",
     "engine.planned.Recorder.read",
     "ir.trace.Tracer.describe",
     "nn.initializers.Initializer.__call__",

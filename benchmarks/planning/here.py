@@ -130,7 +130,7 @@ def _programs() -> Iterator[Program]:
 def _watched(family: str, name: str, prepare: Callable[[], Callable[[], Any]]) -> Program:
     """A program with what the engine compiles for a call of it."""
     from shardwise import block_until_ready
-    from shardwise.engine.compile import observed
+    from shardwise.engine.compile import observe_programs
 
     counts: list[list[Any]] = []
 
@@ -144,7 +144,7 @@ def _watched(family: str, name: str, prepare: Callable[[], Callable[[], Any]]) -
 
         return call
 
-    with observed(watch):
+    with observe_programs(watch):
         call = prepare()
         block_until_ready(call())
         before = [n for _, n in counts]

@@ -78,15 +78,15 @@ class _Finder(importlib.abc.MetaPathFinder):
             return _own_spec(fullname, rest, path)
         if root == "jaxlib":
             if rest and rest.partition(".")[0] not in ("mlir", "xla_client", config.dialect.jaxlib_classes):
-                raise _missing(fullname, "there is no jaxlib under shardwise: its kernels are NumPy's")
+                raise _missing_module_error(fullname, "there is no jaxlib under shardwise: its kernels are NumPy's")
         elif root != "jax":
             return None
         elif rest:
             first = rest.partition(".")[0]
             if first in _INTERNAL:
-                raise _missing(fullname, _inside(first))
+                raise _missing_module_error(fullname, _inside(first))
             if first not in PUBLIC:
-                raise _missing(fullname, "JAX documents no such module")
+                raise _missing_module_error(fullname, "JAX documents no such module")
         module = _counterpart(fullname)
         # Python would take the spec of a module that it finds under the name now, and run its source again.
         sys.modules.pop(fullname, None)
@@ -157,14 +157,14 @@ def _counterpart(fullname: str) -> ModuleType:
         return exported
     path = fullname.partition(".")[2]
     reason = _inside(path) if path.startswith("_src.") else why_absent(path)
-    raise _missing(fullname, reason or f"shardwise has no counterpart of it (there is no {name})")
+    raise _missing_module_error(fullname, reason or f"shardwise has no counterpart of it (there is no {name})")
 
 
 def _inside(path: str) -> str:
     return f"jax.{path} is JAX's inside, which shardwise does not have; use the documented names"
 
 
-def _missing(fullname: str, reason: str) -> ModuleNotFoundError:
+def _missing_module_error(fullname: str, reason: str) -> ModuleNotFoundError:
     return ModuleNotFoundError(f"No module named {fullname!r}: {reason}.", name=fullname)
 
 

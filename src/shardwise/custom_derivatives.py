@@ -39,14 +39,14 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
     {'a': 1.0}
     """
 
-    def unwrapped(leaf: Any) -> Any:
+    def unwrap_leaf(leaf: Any) -> Any:
         if not isinstance(leaf, CustomVJPPrimal):
             raise TypeError(
                 f"unexpected leaf type {type(leaf)}: custom_vjp_primal_tree_values takes what a forward rule got."
             )
         return leaf.value
 
-    return tree_map(unwrapped, tree)
+    return tree_map(unwrap_leaf, tree)
 
 
 custom_jvp_call_p = primitive_of(custom_jvp_op)

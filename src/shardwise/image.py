@@ -122,7 +122,7 @@ def _weights(old: int, new: int, scale: Any, shift: Any, kernel: _Kernel, antial
     return jnp.where(inside[None, :], weights, 0).astype(dtype)
 
 
-def _resampled(
+def _resample(
     x: Array,
     shape: Sequence[int],
     dims: Sequence[int],
@@ -187,7 +187,7 @@ def scale_and_translate(
             f"scale and translation need one number for each of {len(dims)} spatial_dims, got shapes {scale.shape} and "
             f"{translation.shape}."
         )
-    return _resampled(x, shape, dims, scale, translation, _kernel(kind, antialias), antialias, precision)
+    return _resample(x, shape, dims, scale, translation, _kernel(kind, antialias), antialias, precision)
 
 
 def _kind(method: Any) -> ResizeMethod:
@@ -226,7 +226,7 @@ def resize(
     x = _inexact(x)
     dims = [d for d in range(x.ndim) if shape[d] != x.shape[d]]
     scale = [1.0 if shape[d] == 0 else shape[d] / x.shape[d] for d in dims]
-    return _resampled(x, shape, dims, scale, [0.0] * len(dims), _kernel(kind, antialias), antialias, precision)
+    return _resample(x, shape, dims, scale, [0.0] * len(dims), _kernel(kind, antialias), antialias, precision)
 
 
 def _nearest(x: Array, shape: Sequence[int]) -> Array:

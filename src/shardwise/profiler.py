@@ -187,11 +187,11 @@ def annotate_function(func: Callable[..., Any], name: str | None = None, **decor
     shown = name or getattr(func, "__qualname__", None) or func.__name__
 
     @wraps(func)
-    def annotated(*args: Any, **kwargs: Any) -> Any:
+    def annotated_call(*args: Any, **kwargs: Any) -> Any:
         with TraceAnnotation(shown, **decorator_kwargs):
             return func(*args, **kwargs)
 
-    return annotated
+    return annotated_call
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
@@ -223,7 +223,7 @@ def _pprof(samples: Mapping[tuple[str, str, int], int]) -> bytes:
     def place(text: str) -> int:
         return texts.setdefault(text, len(texts))
 
-    def labelled(key: str, value: str) -> bytes:
+    def label_block(key: str, value: str) -> bytes:
         return block(3, number(1, place(key)) + number(2, place(value)))
 
     body = b"".join(
@@ -233,7 +233,7 @@ def _pprof(samples: Mapping[tuple[str, str, int], int]) -> bytes:
     for (name, device, size), count in samples.items():
         location = functions.setdefault(name, len(functions) + 1)
         values = numbers(1, [location]) + numbers(2, [count, count * size])
-        body += block(2, values + labelled("kind", "buffer") + labelled("device", device))
+        body += block(2, values + label_block("kind", "buffer") + label_block("device", device))
     for name, i in functions.items():
         body += block(4, number(1, i) + block(4, number(1, i)))
         body += block(5, number(1, i) + number(2, place(name)) + number(3, place(name)))

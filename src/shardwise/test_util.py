@@ -137,18 +137,18 @@ def _check_orders(
         path = f"{taken} of {mode}" if taken else mode
         if mode == "fwd":
             check_jvp(f, functools.partial(jvp, f), args, atol, rtol, eps, f"jvp ({path})")
-            derived = _pushed(f, tree_map(functools.partial(_random_like, rng), args))
+            derived = _push_through(f, tree_map(functools.partial(_random_like, rng), args))
         else:
             check_vjp(f, functools.partial(vjp, f), args, atol, rtol, eps, f"vjp ({path})")
-            derived = _pulled(f, tree_map(functools.partial(_random_like, rng), f(*args)))
+            derived = _pull_through(f, tree_map(functools.partial(_random_like, rng), f(*args)))
         _check_orders(derived, args, order - 1, modes, atol, rtol, eps, path)
 
 
-def _pushed(f: Callable[..., Any], tangents: Any) -> Callable[..., Any]:
+def _push_through(f: Callable[..., Any], tangents: Any) -> Callable[..., Any]:
     return lambda *xs: tree_map(_differentiable, jvp(f, xs, tangents)[1])
 
 
-def _pulled(f: Callable[..., Any], cotangents: Any) -> Callable[..., Any]:
+def _pull_through(f: Callable[..., Any], cotangents: Any) -> Callable[..., Any]:
     return lambda *xs: tree_map(_differentiable, vjp(f, *xs)[1](cotangents))
 
 

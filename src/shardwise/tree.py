@@ -1,7 +1,7 @@
 """`shardwise.tree`: pytrees, with the short names of jax.tree."""
 
 from shardwise.base import tree as _tree
-from shardwise.base.renamed import renamed as _renamed
+from shardwise.base.renamed import rename_function as _renamed
 from shardwise.base.tree import static as static
 
 all = _renamed(_tree.tree_all, "all", __name__)

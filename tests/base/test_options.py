@@ -108,9 +108,9 @@ def _ran(args: Sequence[Any]) -> list[Any]:
 
 def from_another_thread() -> str:
     """What a computation over several processes meets that another thread starts."""
-    from shardwise.engine.guards import refusing
+    from shardwise.engine.guards import refuse_execution
 
-    call, seen = refusing(_ran, "f", many_processes=True), []
+    call, seen = refuse_execution(_ran, "f", many_processes=True), []
     thread = threading.Thread(target=lambda: seen.append(raised(lambda: call([]))))
     thread.start()
     thread.join()
@@ -333,10 +333,10 @@ def test_thread_guard_belongs_to_the_thread_that_set_it() -> None:
     assert from_another_thread() == "['ran']"
     with sw.thread_guard():
         assert from_another_thread() == "RuntimeError"
-        from shardwise.engine.guards import refusing
+        from shardwise.engine.guards import refuse_execution
 
-        assert refusing(_ran, "f", many_processes=True)([]) == ["ran"]
-        assert refusing(_ran, "f", many_processes=False)([]) == ["ran"]
+        assert refuse_execution(_ran, "f", many_processes=True)([]) == ["ran"]
+        assert refuse_execution(_ran, "f", many_processes=False)([]) == ["ran"]
     assert from_another_thread() == "['ran']"
 
 

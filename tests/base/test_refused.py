@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardwise.base.gone import REFUSING
-from shardwise.base.refused import Refused, refused
+from shardwise.base.refused import Refused, refuse_name
 
 
 @pytest.mark.parametrize("path", REFUSING)
@@ -86,4 +86,4 @@ def test_protocols_find_nothing():
     pl: Any = importlib.import_module("shardwise.experimental.pallas")
 
     assert not hasattr(pl, "__wrapped__") and not hasattr(pl.Options, "_is_protocol")
-    assert refused("a.b", "why").__module__ == "a"
+    assert refuse_name("a.b", "why").__module__ == "a"

@@ -6,7 +6,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.base.renamed import renamed
+from shardwise.base.renamed import rename_function
 
 
 def test_a_second_name_is_a_function_of_its_own():
@@ -14,16 +14,16 @@ def test_a_second_name_is_a_function_of_its_own():
         """What it does."""
         return x, y, z
 
-    second = renamed(first, "second")
+    second = rename_function(first, "second")
     assert second.__name__ == second.__qualname__ == "second" and first.__name__ == "first"
     assert second(0) == first(0) and second(0, z=5) == (0, 1, 5)
     assert second.__doc__ == first.__doc__ and inspect.signature(second) == inspect.signature(first)
-    assert renamed(first, "third", "elsewhere").__module__ == "elsewhere"
+    assert rename_function(first, "third", "elsewhere").__module__ == "elsewhere"
 
 
 def test_classes_are_refused():
     with pytest.raises(TypeError, match="takes a function"):
-        renamed(int, "whole")
+        rename_function(int, "whole")
 
 
 @pytest.mark.parametrize("module", [jnp, sw.tree], ids=["numpy", "tree"])

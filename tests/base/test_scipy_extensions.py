@@ -44,9 +44,9 @@ def test_the_functions_are_those_of_the_packages(name):
 
 def test_without_its_file_a_module_is_imported(monkeypatch):
     monkeypatch.setattr(PathFinder, "find_spec", classmethod(lambda *_: None))
-    assert scipy_extensions._loaded("scipy.linalg._flapack") is None
+    assert scipy_extensions._load_module("scipy.linalg._flapack") is None
     monkeypatch.undo()
-    monkeypatch.setattr(scipy_extensions, "_loaded", lambda full: None)
+    monkeypatch.setattr(scipy_extensions, "_load_module", lambda full: None)
     assert scipy_extension.__wrapped__("linalg._fblas").sgemm(1.0, np.eye(2), np.eye(2))[0, 0] == 1
     with pytest.raises(ImportError):
         scipy_extension.__wrapped__("linalg._no_such_module")

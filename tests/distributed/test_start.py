@@ -67,7 +67,7 @@ def test_all_may_leave_without_exit_handlers():
 def test_whom_a_machine_expects(monkeypatch, rank, place, seen, ranks):
     for name, value in (("PMI_RANK", rank), ("MPI_LOCALRANKID", place)):
         monkeypatch.setitem(os.environ, name, value)
-    assert start.expected(seen, 2) == ranks
+    assert start.expected_ranks(seen, 2) == ranks
 
 
 def test_too_little_shared_memory(monkeypatch):

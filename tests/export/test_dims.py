@@ -8,7 +8,7 @@ import pytest
 
 from shardwise.errors import InconclusiveDimensionOperation
 from shardwise.export import SymbolicScope, is_symbolic_dim, symbolic_shape
-from shardwise.export.dims import bounds, evaluated
+from shardwise.export.dims import bounds, evaluate_size
 
 A, B = symbolic_shape("a, b")
 
@@ -58,7 +58,7 @@ def test_arithmetic_is_that_of_numbers(sizes):
         lambda x, y: (6 * x * y - 4 * x) // 2 + (x * y + 1) // y,
         lambda x, y: (-x) // 2 + y**2 - +x,
     ):
-        assert evaluated(f(A, B), sizes) == f(a, b)
+        assert evaluate_size(f(A, B), sizes) == f(a, b)
 
 
 def test_what_is_a_number_is_no_dim():

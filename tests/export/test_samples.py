@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardwise.export import symbolic_shape
-from shardwise.export.dims import evaluated
+from shardwise.export.dims import evaluate_size
 from shardwise.export.samples import Samples
 
 A, B = symbolic_shape("a, b")
@@ -17,10 +17,10 @@ A, B = symbolic_shape("a, b")
 )
 def test_polynomials(size, more):
     samples = Samples(["a", "b"], A.scope, more)
-    values = [evaluated(size, env) for env in (*samples.envs, *samples.small)]
+    values = [evaluate_size(size, env) for env in (*samples.envs, *samples.small)]
     found = samples.fit(values)
     for env in ({"a": 977, "b": 6}, {"a": 3, "b": 1001}, {"a": 1, "b": 1}):
-        assert evaluated(found, env) == evaluated(size, env)
+        assert evaluate_size(found, env) == evaluate_size(size, env)
 
 
 @pytest.mark.parametrize("size", [(A + 1) // 2, (B + 7) // 8 * 8, B % 3, A - A // 4, 3 * (A // 16) + 1])

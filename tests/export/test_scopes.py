@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardwise.export import SymbolicScope, symbolic_args_specs, symbolic_shape
-from shardwise.export.scopes import solved
+from shardwise.export.scopes import solve_sizes
 
 
 def test_symbolic_shape():
@@ -67,11 +67,11 @@ def test_symbolic_args_specs():
 
 def test_solved():
     a, b = symbolic_shape("a, b", constraints=["a <= 10"])
-    assert solved([(2 * a, b + a)], [(6, 10)], ["x"]) == {"a": 3, "b": 7}
+    assert solve_sizes([(2 * a, b + a)], [(6, 10)], ["x"]) == {"a": 3, "b": 7}
     for sizes, why in (((5, 9), "remainder 1"), ((0, 9), ">= 1"), ((6, 3), ">= 1"), ((40, 90), "'a <= 10'")):
         with pytest.raises(ValueError, match=why):
-            solved([(2 * a, b + a)], [sizes], ["x"])
+            solve_sizes([(2 * a, b + a)], [sizes], ["x"])
     with pytest.raises(ValueError, match=r"'a' should be 3 where .*, and is 4"):
-        solved([(a,), (a,)], [(3,), (4,)], ["x", "y"])
+        solve_sizes([(a,), (a,)], [(3,), (4,)], ["x", "y"])
     with pytest.raises(ValueError, match=r"Cannot solve .*\['a', 'b'\]"):
-        solved([(a * b,)], [(6,)], ["x"])
+        solve_sizes([(a * b,)], [(6,)], ["x"])

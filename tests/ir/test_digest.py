@@ -10,7 +10,7 @@ import pytest
 import shardwise as jax
 from shardwise import lax
 from shardwise import numpy as jnp
-from shardwise.ir.digest import ProgramDigest, encoded
+from shardwise.ir.digest import ProgramDigest, encode_params
 from shardwise.sharding import PartitionSpec
 
 X = np.ones((4, 4), np.float32)
@@ -94,15 +94,15 @@ def test_types_of_inputs():
     ],
 )
 def test_params_that_differ(one, other):
-    assert encoded(one) != encoded(other)
-    assert encoded(one) == encoded(one)
+    assert encode_params(one) != encode_params(other)
+    assert encode_params(one) == encode_params(one)
 
 
 PRINTS = """
-from shardwise.ir.digest import encoded
+from shardwise.ir.digest import encode_params
 from shardwise.sharding import PartitionSpec
 names = {name: frozenset(name + str(i) for i in range(9)) for name in ("a", "b", "c", "d")}
-print(encoded((names, lambda v: v in {"x", "y"}, object(), float("nan"), set(names))).hex())
+print(encode_params((names, lambda v: v in {"x", "y"}, object(), float("nan"), set(names))).hex())
 """
 
 

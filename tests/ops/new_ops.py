@@ -11,7 +11,7 @@ import shardwise
 from shardwise.ir import Emit, Fold, ShapedArray, bind, define_op
 from shardwise.ops.elementwise.elementwise_ir import MOVE
 from shardwise.ops.reductions.reduce import reduce_rule
-from shardwise.ops.rules.batching import shifting
+from shardwise.ops.rules.batching import shift_dims_rule
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.operands import elementwise_op
 from shardwise.sharding import PartitionSpec as P
@@ -48,7 +48,7 @@ max_size_p = define_op(
         finish=lambda w, held, dtype: held[0],
         kinds="w",
     ),
-    batch=shifting("max_size", "axes"),
+    batch=shift_dims_rule("max_size", "axes"),
 )
 
 

@@ -8,7 +8,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import ShapedArray, trace_program
-from shardwise.passes.equals import merged
+from shardwise.passes.equals import merge_equal
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 
 P = PartitionSpec
@@ -24,7 +24,7 @@ def twice(x):
 
 def test_the_first_of_equal_equations_is_left():
     program, *_ = trace_program(twice, [ShapedArray((8,), np.dtype(np.float32))])
-    kept, left = merged(program.equations, {})
+    kept, left = merge_equal(program.equations, {})
     assert names(kept) == ["sin", "cos", "mul", "add"]
     assert set(left.values()) == {kept[0].outputs[0]}
 
@@ -32,7 +32,7 @@ def test_the_first_of_equal_equations_is_left():
 def test_results_in_other_layouts_are_computed_for_themselves():
     program, *_ = trace_program(twice, [ShapedArray((8,), np.dtype(np.float32))])
     first, second, third = [e.outputs[0] for e in program.equations if e.op.name == "sin"]
-    kept, left = merged(program.equations, {first: (("x",),), second: ((),), third: ((),)})
+    kept, left = merge_equal(program.equations, {first: (("x",),), second: ((),), third: ((),)})
     assert names(kept).count("sin") == 2
     assert first not in left
 

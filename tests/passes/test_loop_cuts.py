@@ -13,7 +13,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import Equation, Loop, ShapedArray, region_of, trace_program, verify
 from shardwise.passes.inline import inline_calls
-from shardwise.passes.loop_cuts import alone, cut, localized, one_apart, outermost, simple, swept
+from shardwise.passes.loop_cuts import alone, cut, localize, one_apart, outermost, simple, sweep
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 
@@ -65,7 +65,7 @@ def test_parts_one_after_the_other_are_the_whole(size: int):
     program = alone(loop_of(halved, X))
     found = cut(program)
     assert found is not None
-    parts = swept(localized(program, found.dims, size), 6 // size, program, found.dims)
+    parts = sweep(localize(program, found.dims, size), 6 // size, program, found.dims)
     verify(parts, after="swept")
     given = [X.reshape(6 // size, size, 5, 4) if v in found.dims else np.int32(0) for v in program.inputs]
     results = Plan(parts, Env()).run(*given)
@@ -99,7 +99,7 @@ def test_one_that_goes_round_alone_goes_on_in_each_round():
     program = alone(loop_of(jax.vmap(f), np.arange(6), X))
     found = cut(program)
     assert found is not None
-    assert "lt" in bools_asked(localized(program, found.dims, 1))
+    assert "lt" in bools_asked(localize(program, found.dims, 1))
     one = one_apart(program, found.dims)
     verify(one, after="one_apart")
     assert "lt" not in bools_asked(one)
@@ -108,7 +108,7 @@ def test_one_that_goes_round_alone_goes_on_in_each_round():
         counts = [i for i, v in enumerate(program.inputs) if v.aval.shape == (6,)]
         for i, rounds in zip(counts, (k, 0), strict=False):
             given[i] = np.array([rounds], np.int32)
-        whole = Plan(localized(program, found.dims, 1), Env()).run(*given)
+        whole = Plan(localize(program, found.dims, 1), Env()).run(*given)
         for a, b in zip(Plan(one, Env()).run(*given), whole, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -134,6 +134,6 @@ def test_a_test_of_what_goes_round_itself():
             X[k : k + 1] if v.aval.ndim == 3 else np.zeros(v.aval.shape, v.aval.dtype)
             for v in one.inputs
         ]  # fmt: skip
-        whole = Plan(localized(program, found.dims, 1), Env()).run(*given)
+        whole = Plan(localize(program, found.dims, 1), Env()).run(*given)
         for a, b in zip(Plan(one, Env()).run(*given), whole, strict=True):
             np.testing.assert_array_equal(a, b)

@@ -1,5 +1,8 @@
 """Loops in pieces: which are, and that no bit of an elementwise one changes."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -223,7 +226,8 @@ def test_small_parts_of_many_devices_go_through_as_one(monkeypatch, spec, joined
     def both(x, y):
         return lax.fori_loop(0, 12, lambda i, c: (c[0] * 0.75 + c[1] * i, c[1] * 0.5), (x, y))
 
-    for f, given in ((rounds, (x,)), (both, (x, y))):
+    cases: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [(rounds, (x,)), (both, (x, y))]
+    for f, given in cases:
         assert joined_axes(f, *given) == [joined]
         check(f, *given)
         found = jax.tree.leaves(jax.jit(f)(*given))

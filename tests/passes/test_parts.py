@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import shardwise as sw
 from shardwise import lax
 from shardwise.ir import ShapedArray, Var, trace_program
-from shardwise.passes.parts import Part, makers, ordered, users
+from shardwise.passes.parts import Part, makers, order_parts, users
 
 X = ShapedArray((4,), np.dtype("float32"))
 
@@ -33,7 +33,7 @@ def test_a_part_waits_for_what_its_first_member_needs():
         return [a, lax.add(lax.neg(b), b)]
 
     program, _ = trace_program(f, [X])
-    parts = ordered(program, [Part((0, 3)), Part((1,)), Part((2,))])
+    parts = order_parts(program, [Part((0, 3)), Part((1,)), Part((2,))])
     assert [p.members for p in parts] == [(1,), (2,), (0, 3)]
 
 
@@ -46,7 +46,7 @@ def test_effects_keep_their_order():
     program, _ = trace_program(f, [X])
     numbers = [i for i, e in enumerate(program.equations) if e.op.has_effects(e.params)]
     assert len(numbers) == 2
-    parts = ordered(program, [Part((i,)) for i in reversed(range(len(program.equations)))])
+    parts = order_parts(program, [Part((i,)) for i in reversed(range(len(program.equations)))])
     assert [p.members[0] for p in parts if p.members[0] in numbers] == numbers
 
 
@@ -65,7 +65,7 @@ def test_each_part_comes_after_those_it_needs(data):
     cut = sorted(data.draw(st.sets(st.integers(1, count - 1))))
     bounds = [0, *cut, count]
     parts = [Part(tuple(range(a, b))) for a, b in itertools.pairwise(bounds)]
-    order = ordered(program, data.draw(st.permutations(parts)))
+    order = order_parts(program, data.draw(st.permutations(parts)))
     made = makers(program)
     done: set[int] = set()
     for part in order:
@@ -77,7 +77,7 @@ def test_each_part_comes_after_those_it_needs(data):
 
 def test_nothing_is_nothing():
     program, _ = trace_program(lambda x: [x], [X])
-    assert ordered(program, []) == []
+    assert order_parts(program, []) == []
     assert makers(program) == users(program) == {}
 
 

@@ -16,7 +16,16 @@ from shardwise.ir import Equation, Program, ProgramError, ShapedArray, Var, trac
 from shardwise.passes import pipeline
 from shardwise.passes.grid import make_grid
 from shardwise.passes.inline import inline_calls
-from shardwise.passes.pipeline import FUSING, JOINING, PARTITIONING, PIPELINE, Context, Module, run_passes, scheduled
+from shardwise.passes.pipeline import (
+    FUSING,
+    JOINING,
+    PARTITIONING,
+    PIPELINE,
+    Context,
+    Module,
+    run_passes,
+    schedule_module,
+)
 from shardwise.runtime import costs
 
 X = ShapedArray((64, 64), np.dtype("float32"))
@@ -65,15 +74,15 @@ def test_the_second_half_changes_what_runs_and_not_what_is_shown(monkeypatch):
     shown = run_passes(PARTITIONING, module, context, {})
     seconds: dict[str, float] = {}
     monkeypatch.setattr(costs, "FUSED_FEWEST", 1 << 20)
-    assert scheduled(shown, context, seconds) is shown  # too small for any of it
+    assert schedule_module(shown, context, seconds) is shown  # too small for any of it
     monkeypatch.setattr(costs, "FUSED_FEWEST", 8)
     monkeypatch.setattr(costs, "SMALL_FEWEST", 1)
-    done = scheduled(shown, context, seconds)
+    done = schedule_module(shown, context, seconds)
     assert list(seconds) == [name for name, _ in FUSING + JOINING]
     assert done.device_program is shown.device_program
     assert done.in_dims == shown.in_dims
     with config.override("shardwise_fused", "off"):
-        assert scheduled(shown, context, seconds) is shown
+        assert schedule_module(shown, context, seconds) is shown
 
 
 SPECIAL = {  # programs with equations that passes look for

@@ -64,7 +64,7 @@ def test_local_params():
 
 def test_what_does_not_hash_is_worked_out_anew():
     calls = []
-    make = module.remembered(lambda key: calls.append(key) or len(calls))
+    make = module.cache_hashable(lambda key: calls.append(key) or len(calls))
     assert (make((1,)), make((1,))) == (1, 1)
     assert (make([1]), make([1])) == (2, 3)
 

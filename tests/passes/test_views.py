@@ -74,7 +74,7 @@ def test_moves_of_moves_are_one_view(names):
 def test_what_later_parts_cover_is_cut_away():
     view, _ = viewed(lambda x: lax.dynamic_update_slice(x, x[:5], (1, 0)), X)
     assert [(p.first, p.at, p.size) for p in view.parts] == [((0, 0), (0, 0), (1, 8)), ((0, 0), (1, 0), (5, 8))]
-    assert view.moved() == [0]
+    assert view.moved_dims() == [0]
 
 
 def test_a_view_knows_the_axes_of_its_parts():

@@ -22,7 +22,7 @@ X = ShapedArray((16, 16), np.dtype("float16"))
 def plain_processor(monkeypatch):
     """Every size pays, and no processor multiplies bfloat16 itself."""
     monkeypatch.setattr(costs, "WIDE_PRODUCTS_FROM", 0)
-    monkeypatch.setattr(amx, "granted", lambda: False)
+    monkeypatch.setattr(amx, "has_amx", lambda: False)
 
 
 def spelled(f, *types):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shardwise import lax
-from shardwise.planner.fuse import fused
+from shardwise.planner.fuse import fuse_program
 from shardwise.planner.memory import program_frame, temporaries_of
-from shardwise.planner.order import breadth_first, freeing_first, ordered, postponed
+from shardwise.planner.order import breadth_first, order_by_freed_bytes, order_groups, postpone_growth
 from shardwise.planner.target import TPU
 from tests.planner.device_programs import array, device_program, names
 
@@ -15,7 +15,7 @@ N = 256 * 256 * 4
 
 def arranged(f, *types):
     program = device_program(f, *types)
-    found = fused(program.program, TPU)
+    found = fuse_program(program.program, TPU)
     frame = program_frame(program, TPU)
     return found, lambda order: temporaries_of(frame, order, TPU)
 
@@ -32,18 +32,18 @@ def ops(groups):
 def test_a_value_is_made_when_it_is_read():
     found, needs = arranged(two_sums, X)
     assert ops(found) == ["dot_general", "dot_general", "reduce_sum", "reduce_sum"]
-    assert ops(ordered(found, needs)) == ["dot_general", "reduce_sum"] * 2
-    assert needs(ordered(found, needs)) < needs(found)
+    assert ops(order_groups(found, needs)) == ["dot_general", "reduce_sum"] * 2
+    assert needs(order_groups(found, needs)) < needs(found)
 
 
 def test_postponed_groups_stand_before_their_first_reader():
     found, _ = arranged(two_sums, X)
-    assert ops(postponed(found)) == ["dot_general", "reduce_sum"] * 2
+    assert ops(postpone_growth(found)) == ["dot_general", "reduce_sum"] * 2
 
 
 def test_what_frees_most_runs_first():
     found, needs = arranged(two_sums, X)
-    assert needs(freeing_first(found)) < needs(found)
+    assert needs(order_by_freed_bytes(found)) < needs(found)
 
 
 def test_breadth_first_runs_what_could_run_at_once():
@@ -58,7 +58,12 @@ def test_every_order_keeps_what_depends_on_what():
         return [lax.add(lax.dot(z, y), x), lax.reduce_sum(lax.dot(y, z), axes=(0,))]
 
     found, needs = arranged(f, X)
-    for order in (ordered(found, needs), postponed(found), freeing_first(found), breadth_first(found)):
+    for order in (
+        order_groups(found, needs),
+        postpone_growth(found),
+        order_by_freed_bytes(found),
+        breadth_first(found),
+    ):
         assert sorted(map(id, order)) == sorted(map(id, found))
         made = set()
         for group in order:

@@ -31,13 +31,13 @@ DRAWS = {
 @pytest.mark.parametrize("keys", [jax.random.key, jax.random.PRNGKey])
 def test_repeated_draws(name, keys, monkeypatch):
     made = []
-    before = runtime_small.compiled
+    before = runtime_small.compile_program
 
     def compiled(program, *args):
         made.append(program)
         return before(program, *args)
 
-    monkeypatch.setattr(runtime_small, "compiled", compiled)
+    monkeypatch.setattr(runtime_small, "compile_program", compiled)
     jax.clear_caches()
     for key in (keys(0), keys(1)):
         draws = [np.asarray(DRAWS[name](key)) for _ in range(CALLS)]
@@ -50,13 +50,13 @@ def test_repeated_draws(name, keys, monkeypatch):
 def test_a_draw_is_one_function(monkeypatch):
     """The arithmetic after the bits goes into the function that makes them."""
     made = []
-    before = runtime_small.compiled
+    before = runtime_small.compile_program
 
     def compiled(program, *args):
         made.append([e.op.name for e in program.equations])
         return before(program, *args)
 
-    monkeypatch.setattr(runtime_small, "compiled", compiled)
+    monkeypatch.setattr(runtime_small, "compile_program", compiled)
     jax.clear_caches()
     key = jax.random.key(0)
     for _ in range(CALLS):
@@ -86,7 +86,7 @@ def test_few_draws_are_not_compiled(monkeypatch):
     def compiled(program, *args):
         raise AssertionError("compiled at once")
 
-    monkeypatch.setattr(runtime_small, "compiled", compiled)
+    monkeypatch.setattr(runtime_small, "compile_program", compiled)
     jax.clear_caches()
     for i in range(costs.SMALL_PATIENCE):
         jax.random.normal(jax.random.key(i), (5,))

@@ -24,7 +24,7 @@ SIZES = (8, 40, 72, 129)
 def buffers(monkeypatch):
     """All buffers of the pool, which every result comes from, with what lies around them."""
     found = []
-    aligned = memory._aligned
+    aligned = memory._aligned_buffer
 
     def guarded(size):
         whole = aligned(size + 2 * GUARD)
@@ -32,7 +32,7 @@ def buffers(monkeypatch):
         found.append(whole.view(np.ndarray))
         return whole[GUARD : GUARD + size]
 
-    monkeypatch.setattr(memory, "_aligned", guarded)
+    monkeypatch.setattr(memory, "_aligned_buffer", guarded)
     monkeypatch.setattr(memory, "room_of", lambda size: size)
     monkeypatch.setattr(costs, "POOLED_FROM", 1)
     monkeypatch.setattr(costs, "SMALL_POOLED_FROM", 0)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from shardwise.runtime import copies, costs, loops
 from shardwise.runtime.address import address
-from shardwise.runtime.copies import copied, row_major, rows_in_runs, runs_of, take_positions
+from shardwise.runtime.copies import copy_dense, row_major, rows_in_runs, runs_of, take_positions
 from shardwise.runtime.machine import available
 from shardwise.runtime.memory import alone
 
@@ -19,7 +20,7 @@ from shardwise.runtime.memory import alone
 def test_copied(shape, target):
     whole = (np.random.default_rng(0).normal(size=shape) * 9).astype(np.float64)
     for x in (whole, whole.T, whole[::-1], whole[..., ::2], np.broadcast_to(whole, (2, *shape))):
-        out, want = copied(x, target), x.astype(target or x.dtype)
+        out, want = copy_dense(x, target), x.astype(target or x.dtype)
         assert out.dtype == want.dtype
         assert out.flags.writeable
         assert not np.shares_memory(out, x)
@@ -28,7 +29,7 @@ def test_copied(shape, target):
 
 def test_copies_are_in_the_pool_and_keep_the_order_of_memory():
     x = np.ones((512, 1024), np.float32)
-    holder = [copied(x.T)]
+    holder = [copy_dense(x.T)]
     assert holder[0].strides == x.T.strides
     assert alone(holder, 0)
 
@@ -61,7 +62,7 @@ def streams(monkeypatch):
     monkeypatch.setattr(costs, "STREAMED_FROM", 1 << 10)
     monkeypatch.setattr(costs, "COPY_PART", 1 << 9)
     monkeypatch.setattr(costs, "COPY_CODE_FROM", 0)
-    found, call = [], loops.streamed_call.__wrapped__
+    found, call = [], cast(Any, loops.streamed_call).__wrapped__
 
     def noted(nbytes):
         found.append(nbytes)

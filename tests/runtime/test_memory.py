@@ -261,14 +261,14 @@ def test_waiting_buffers_make_room(fresh, monkeypatch):
     x = fresh.empty((N,), np.float32)
     del x
     assert fresh.stats()["pool_bytes"]
-    aligned, refused = memory._aligned, [True]
+    aligned, refused = memory._aligned_buffer, [True]
 
     def once(size):
         if refused.pop() if refused else False:
             raise MemoryError
         return aligned(size)
 
-    monkeypatch.setattr(memory, "_aligned", once)
+    monkeypatch.setattr(memory, "_aligned_buffer", once)
     y = fresh.empty((2 * N,), np.float32)
     assert y.size == 2 * N and fresh.held == 0 and fresh.used == memory.room_of(y.nbytes)
 

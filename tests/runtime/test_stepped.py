@@ -439,7 +439,7 @@ def test_meeting_names_the_two_that_disagree():
     x = np.zeros(3, np.float32)
     assert rendezvous.arrive(here, call("all_reduce", x, 4, kind="sum")) == []
     assert rendezvous.arrive(there, call("all_reduce", x, 9, kind="max")) == []
-    error = rendezvous.stuck()
+    error = rendezvous.stuck_error()
     assert isinstance(error, DivergenceError)
     assert "cpu:0 at (x=0) waits in psum over 'x' of f32[3] at prog.py:4" in str(error)
     assert "the device at (x=1) is in pmax over 'x' of f32[3] at prog.py:9" in str(error)
@@ -449,7 +449,7 @@ def test_meeting_names_who_left():
     rendezvous = Rendezvous({"x": 2})
     rendezvous.end(frozenset({("x", 1)}))
     rendezvous.arrive(frozenset({("x", 0)}), call("all_gather", np.zeros(3), 4, dim=0, tiled=True))
-    assert "returned from the function without" in str(rendezvous.stuck())
+    assert "returned from the function without" in str(rendezvous.stuck_error())
 
 
 def test_meeting_lets_groups_pass_on_their_own():

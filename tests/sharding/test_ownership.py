@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.sharding.ownership import arranged, ownership
+from shardwise.sharding.ownership import arrange_devices, ownership
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ def _devices(processes: int, each: int) -> Any:
     ],
 )
 def test_each_process_gets_a_block(processes: int, each: int, shape: tuple[int, ...], ids: Any) -> None:
-    grid = arranged(_devices(processes, each), shape)
+    grid = arrange_devices(_devices(processes, each), shape)
     assert np.vectorize(lambda d: d.id)(grid).tolist() == ids
     assert set(ownership(tuple(grid.ravel()), shape).ranks) == set(range(processes))
 
 
 def test_where_no_block_fits_the_order_stays() -> None:
     devices = _devices(2, 3)[:5]
-    assert arranged(devices, (5, 1)).ravel().tolist() == devices
+    assert arrange_devices(devices, (5, 1)).ravel().tolist() == devices
     devices[1], devices[3] = devices[3], devices[1]
-    assert arranged(devices, (5, 1)).ravel().tolist() == devices
+    assert arrange_devices(devices, (5, 1)).ravel().tolist() == devices
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_where_processes_form_no_grid_each_has_all(owners: list[int], shape: tup
     found = ownership(devices, shape)
     assert (found.kept_whole, found.ranks) == (kept_whole, tuple(sorted(set(owners))))
     if kept_whole:
-        assert found.extents == shape and found.crossing() == ()
+        assert found.extents == shape and found.crossing_axes() == ()

@@ -191,7 +191,7 @@ def test_index_and_count_normalise():
 
 
 def test_padded_and_partitions():
-    assert P("x").padded(3) == P("x", None, None) and P("x").padded(0) is P("x")
+    assert P("x").pad_to_rank(3) == P("x", None, None) and P("x").pad_to_rank(0) is P("x")
     assert type(P("x").partitions) is tuple
 
 

@@ -21,7 +21,7 @@ from shardwise.sharding.tiling import (
     devices_indices,
     refine,
     replica_ids,
-    replicated,
+    replicated_tiling,
     shard_shape,
     tiling_of_coordinates,
 )
@@ -44,7 +44,9 @@ def test_interned_and_immutable():
     assert Tiling((2, 4), ("x", "y"), ((1,), ())) is tiling
     assert pickle.loads(pickle.dumps(tiling)) is tiling and copy.deepcopy(tiling) is tiling
     assert (tiling.ndim, tiling.num_devices, tiling.ways, tiling.replicated_axes) == (2, 8, (4, 1), (0,))
-    assert not tiling.is_replicated and replicated(8, 2).is_replicated and replicated(1, 2).mesh_shape == ()
+    assert (
+        not tiling.is_replicated and replicated_tiling(8, 2).is_replicated and replicated_tiling(1, 2).mesh_shape == ()
+    )
     with pytest.raises(AttributeError):
         tiling.dims = ()
     for bad in (((0,), (0,)), ((2,),)):

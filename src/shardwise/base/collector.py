@@ -11,7 +11,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def uncollected(make: Callable[P, R]) -> Callable[P, R]:
+def pause_collector(make: Callable[P, R]) -> Callable[P, R]:
     """`make` with the collector paused: each of its rounds over the heap costs more than a small program's passes do."""
 
     @functools.wraps(make)

@@ -302,9 +302,9 @@ class Config:
         try:
             return self._options[name]
         except KeyError:
-            raise self._unknown(name) from None
+            raise self._unknown_option_error(name) from None
 
-    def _unknown(self, name: str) -> AttributeError:
+    def _unknown_option_error(self, name: str) -> AttributeError:
         hint = did_you_mean(name, self._options)
         return AttributeError(f"Unrecognized config option: {name}" + (hint and f".{hint}"))
 
@@ -318,7 +318,7 @@ class Config:
     def __getattr__(self, name: str) -> Any:
         options = self.__dict__.get("_options", {})
         if name not in options:
-            raise self._unknown(name)
+            raise self._unknown_option_error(name)
         return options[name].setting.get()
 
     def __dir__(self) -> list[str]:

@@ -95,16 +95,16 @@ _FLOAT_NAMES = (*_TINY_FLOAT_NAMES, "bfloat16", "float16", "float32", "float64")
 _COMPLEX_NAMES = ("complex64", "complex128")
 
 
-def _existing(names: Iterable[str]) -> dict[str, np.dtype[Any]]:
+def _existing_dtypes(names: Iterable[str]) -> dict[str, np.dtype[Any]]:
     """name -> dtype for the names that NumPy or this version of ml_dtypes defines."""
     found = {name: getattr(ml_dtypes, name, None) or getattr(np, name, None) for name in names}
     return {name: np.dtype(scalar) for name, scalar in found.items() if scalar is not None}
 
 
-_SIGNED = _existing(_SIGNED_NAMES)
-_UNSIGNED = _existing(_UNSIGNED_NAMES)
-_FLOATS = _existing(_FLOAT_NAMES)
-_COMPLEXES = _existing(_COMPLEX_NAMES)
+_SIGNED = _existing_dtypes(_SIGNED_NAMES)
+_UNSIGNED = _existing_dtypes(_UNSIGNED_NAMES)
+_FLOATS = _existing_dtypes(_FLOAT_NAMES)
+_COMPLEXES = _existing_dtypes(_COMPLEX_NAMES)
 BY_NAME: dict[str, np.dtype[Any]] = {"bool": BOOL, **_SIGNED, **_UNSIGNED, **_FLOATS, **_COMPLEXES}
 
 # Interning tables: every spelling of a type (np.longlong, np.int64, ...) maps to one object; the second also

@@ -56,7 +56,7 @@ class _Unwritten:
         cls, name = self._cls, self._name
         method: Any = cls.__dict__[name]
         if method is self:  # else another thread was faster
-            method = _named(self._write(cls), cls, name)
+            method = _name_method(self._write(cls), cls, name)
             setattr(cls, name, method)
         return method.__get__(instance, owner)
 
@@ -79,11 +79,11 @@ class _UnwrittenInit(_Unwritten):
         if instance is None or self._calls > _FEW:
             return super().__get__(instance, owner)
         if self._filler is None:
-            self._filler = _filling(self._cls)
+            self._filler = _make_init(self._cls)
         return partial(self._filler, instance)
 
 
-def _filling(cls: Any) -> Callable[..., None]:
+def _make_init(cls: Any) -> Callable[..., None]:
     """`__init__` of any dataclass; arguments that do not fit are left to the one of the class's own, which says so."""
     fields = dataclasses.fields(cls)
     places = [f.name for f in fields if f.init and not f.kw_only]
@@ -169,7 +169,7 @@ class _Made:
 _MADE = _Made()
 
 
-def _named(method: Any, cls: type, name: str) -> Any:
+def _name_method(method: Any, cls: type, name: str) -> Any:
     method.__name__, method.__qualname__, method.__module__ = name, f"{cls.__qualname__}.{name}", cls.__module__
     return method
 
@@ -199,7 +199,7 @@ def _init(cls: Any) -> Callable[..., Any]:
         body.append("self.__post_init__()")
     takes = ", ".join(["self", *places, *(["*", *named] if named else [])])
     exec("\n    ".join([f"def __init__({takes}):", *(body or ["pass"])]), known)
-    method = _named(known["__init__"], cls, "__init__")
+    method = _name_method(known["__init__"], cls, "__init__")
     method.__annotations__ = {f.name: f.type for f in dataclasses.fields(cls) if f.init} | {"return": None}
     return method
 
@@ -208,10 +208,10 @@ def _repr(cls: Any) -> Callable[..., Any]:
     names = [f.name for f in dataclasses.fields(cls) if f.repr]
 
     @recursive_repr()
-    def shown(self: Any) -> str:
+    def show_fields(self: Any) -> str:
         return f"{self.__class__.__qualname__}({', '.join([f'{n}={getattr(self, n)!r}' for n in names])})"
 
-    return shown
+    return show_fields
 
 
 def _values(names: list[str]) -> Callable[[Any], Any]:

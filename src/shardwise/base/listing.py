@@ -34,11 +34,11 @@ def public_names(name: str) -> list[str]:
     """
     module = sys.modules[name]
     listed: list[str] | None = getattr(module, "__all__", None)
-    return sorted(n for n in (_written(name) if listed is None else listed) if not n.startswith("_"))
+    return sorted(n for n in (_written_names(name) if listed is None else listed) if not n.startswith("_"))
 
 
 @functools.cache
-def _written(name: str) -> tuple[str, ...]:
+def _written_names(name: str) -> tuple[str, ...]:
     import ast  # start-up time: `dir` is for people
     import importlib.util  # likewise
 

@@ -111,7 +111,7 @@ def _level(name: str, value: Any) -> str | None:
     )
 
 
-def _anything(name: str, value: Any) -> Any:
+def _accept_any(name: str, value: Any) -> Any:
     return value
 
 
@@ -220,7 +220,7 @@ ACTIVE = (
     ),
     Option("jax_platforms", None, _text, traced=False, meaning="refuses platforms other than the CPU"),
     Option("jax_platform_name", None, _text, traced=False, meaning="as `jax_platforms`, the older name"),
-    Option("jax_default_device", None, _anything, meaning="where arrays are made that no sharding places"),
+    Option("jax_default_device", None, _accept_any, meaning="where arrays are made that no sharding places"),
     Option("jax_array", True, _new_array_type, traced=False, meaning="True, as there is one array type"),
     Option("jax_enable_x64", False, meaning="64-bit types; False makes them 32 bits wide"),
     Option(
@@ -326,7 +326,7 @@ PROCESS_WIDE = frozenset(
 
 def _like(default: Any) -> Callable[[str, Any], Any]:
     """The parser of an option without effect: a switch takes bools, other options take any value."""
-    return _switch if isinstance(default, bool) else _anything
+    return _switch if isinstance(default, bool) else _accept_any
 
 
 def _only(default: Any, reason: str) -> Callable[[str, Any], Any]:

@@ -37,7 +37,7 @@ class Refused(type):
         if any(part.lstrip("_")[:1].isupper() for part in (*inside, name)):
             return super().__call__(*args, **kwargs)
         if name in _DECORATORS:
-            return lambda function: refused(f"{cls.path}({getattr(function, '__name__', '')})", cls.reason)
+            return lambda function: refuse_name(f"{cls.path}({getattr(function, '__name__', '')})", cls.reason)
         raise NotImplementedError(
             f"{cls.path} is not supported: {cls.reason}. Leave it out, or choose a way without it."
         )
@@ -45,7 +45,7 @@ class Refused(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):  # protocols that Python and libraries look for
             raise AttributeError(f"{cls.path} has no attribute {name!r}")
-        child = refused(f"{cls.path}.{name}", cls.reason)
+        child = refuse_name(f"{cls.path}.{name}", cls.reason)
         setattr(cls, name, child)
         return child
 
@@ -80,19 +80,19 @@ class Description:
         return f"{self.path}({', '.join([*map(repr, self.given), *named])})"
 
 
-def refused(path: str, reason: str) -> Refused:
+def refuse_name(path: str, reason: str) -> Refused:
     """The class that stands for the name at `path`."""
     where, _, name = path.rpartition(".")
     return Refused(name, (Description,), {"path": path, "reason": reason, "__module__": where})
 
 
-def refusing(module: str, reason: str | None = None) -> Callable[[str], Any]:
+def refuse_names(module: str, reason: str | None = None) -> Callable[[str], Any]:
     """A `__getattr__` for a module: refused names, made when they are asked for. `reason`: with the way out; None: as `gone` has it."""
     inside = module.partition(".")[2]
     path = f"jax.{inside}"
     said = reason or why_absent(inside) or "it has no counterpart; use the documented names"
     # Kept here rather than in the module, whose `dir` would show what was asked for.
-    named = functools.cache(lambda name: refused(f"{path}.{name}", said))
+    named = functools.cache(lambda name: refuse_name(f"{path}.{name}", said))
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__"):
@@ -109,7 +109,7 @@ def refuse_below(package: str, submodules: Iterable[str], reason: str | None = N
         module = ModuleType(name, "Names that are refused when they are used.")
         module.__spec__ = ModuleSpec(name, None, is_package=True)  # `importlib.util.find_spec` raises without one
         module.__path__ = []  # any of them may have others below
-        vars(module)["__getattr__"] = refusing(name, reason)
+        vars(module)["__getattr__"] = refuse_names(name, reason)
         sys.modules[name] = module
         parent, _, child = name.rpartition(".")
         setattr(sys.modules[parent], child, module)

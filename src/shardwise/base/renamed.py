@@ -9,14 +9,14 @@ from typing import Any, cast
 from shardwise.base.signatures import P, R
 
 
-def renamed(fun: Callable[P, R], name: str, module: str | None = None) -> Callable[P, R]:
+def rename_function(fun: Callable[P, R], name: str, module: str | None = None) -> Callable[P, R]:
     """A function that does what `fun` does and is called `name`, in `module` if given.
 
-    >>> from shardwise.base.renamed import renamed
-    >>> renamed(sorted.__class__, "kind")
+    >>> from shardwise.base.renamed import rename_function
+    >>> rename_function(sorted.__class__, "kind")
     Traceback (most recent call last):
     ...
-    TypeError: renamed takes a function, got <class 'type'>.
+    TypeError: rename_function takes a function, got <class 'type'>.
     """
     if not isinstance(fun, FunctionType):
         raise TypeError(f"renamed takes a function, got {type(fun)}.")

@@ -20,7 +20,7 @@ import numpy as np
 def scipy_extension(name: str) -> Any:
     """The compiled module `scipy.{name}`. ImportError where there is none."""
     full = f"scipy.{name}"
-    return sys.modules.get(full) or _loaded(full) or importlib.import_module(full)
+    return sys.modules.get(full) or _load_module(full) or importlib.import_module(full)
 
 
 @functools.cache
@@ -35,7 +35,7 @@ def special_ufunc(name: str) -> np.ufunc:
     return found
 
 
-def _loaded(full: str) -> Any:
+def _load_module(full: str) -> Any:
     """The module from its file; None where it has none, or cannot be loaded so."""
     scipy = importlib.util.find_spec("scipy")
     places = None if scipy is None else scipy.submodule_search_locations

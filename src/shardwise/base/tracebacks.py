@@ -44,13 +44,13 @@ def user_facing(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            filtered(error)
+            filter_traceback(error)
             raise  # without a value, which would add this frame again
 
     return call
 
 
-def filtered(error: Exception) -> None:
+def filter_traceback(error: Exception) -> None:
     """Filter the traceback of `error` as the configuration says."""
     if isinstance(error, MemoryError):
         _tell_place(error)

@@ -290,13 +290,13 @@ def register_pytree_node(
     with warnings.catch_warnings():
         if issubclass(nodetype, tuple):  # optree warns of classes of namedtuples, which are nodes as they are
             warnings.simplefilter("ignore", UserWarning)
-        flatten: Any = _checked(flatten_func)
+        flatten: Any = _check_flatten(flatten_func)
         optree.register_pytree_node(nodetype, flatten, unflatten_func, namespace=NAMESPACE)
     _LEAVES.discard(nodetype)
     _registry[nodetype] = Registration(flatten_func, unflatten_func, flatten_with_keys_func)
 
 
-def _checked(flatten_func: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _check_flatten(flatten_func: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`flatten_func`, whose results have to be pairs of children and metadata."""
 
     def flatten(node: Any) -> Any:

@@ -21,7 +21,7 @@ from shardwise.base.errors import topic_of
 from shardwise.base.nearest import did_you_mean
 
 
-def shown(error: BaseException) -> BaseException:
+def show_error(error: BaseException) -> BaseException:
     """`error` itself, without our frames, and so what caused it. What happened inside of us alone is left out."""
     if not tracebacks.removes_frames():
         return error
@@ -77,7 +77,7 @@ def install() -> None:
 
     @functools.wraps(before)
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        shown(error)
+        show_error(error)
         if before is sys.__excepthook__:
             traceback.print_exception(
                 error
@@ -87,7 +87,7 @@ def install() -> None:
 
     def thread_hook(args: threading.ExceptHookArgs, /) -> None:
         if args.exc_value is not None:
-            shown(args.exc_value)
+            show_error(args.exc_value)
             args = threading.ExceptHookArgs((args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread))
         of_threads(args)
 
@@ -101,7 +101,7 @@ def plain_text(hook: Any, error: BaseException) -> str | None:
     """The text that a hook of `install` would print of an error; None for other hooks, and where one stands behind it."""
     if hook not in _plain:
         return None
-    return "".join(traceback.format_exception(shown(error)))
+    return "".join(traceback.format_exception(show_error(error)))
 
 
 _plain: list[Any] = []  # the hooks that print, and ask no other
@@ -117,6 +117,6 @@ def _install_in_ipython() -> None:
         shell: Any, kind: type[BaseException], error: BaseException, trace: Any, tb_offset: int | None = None
     ) -> None:
         tracebacks.hide(error)
-        shell.showtraceback((kind, shown(error), error.__traceback__), tb_offset=tb_offset)
+        shell.showtraceback((kind, show_error(error), error.__traceback__), tb_offset=tb_offset)
 
     shell.set_custom_exc((Exception,), handler)

@@ -215,7 +215,7 @@ def cache(call: Callable[..., Any], *, explain: Any = None) -> Callable[..., Any
     at_clear(seen.clear)
 
     @functools.wraps(call)
-    def cached(fun: WrappedFun, *args: Any) -> Any:
+    def cached_call(fun: WrappedFun, *args: Any) -> Any:
         key = (fun, args, context_token())
         found = seen.get(key)
         if found is None:
@@ -228,5 +228,5 @@ def cache(call: Callable[..., Any], *, explain: Any = None) -> Callable[..., Any
                 store.store(value)
         return result
 
-    cached.cache_clear = seen.clear  # type: ignore[attr-defined]
-    return cached
+    cached_call.cache_clear = seen.clear  # type: ignore[attr-defined]
+    return cached_call

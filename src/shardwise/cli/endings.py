@@ -24,7 +24,7 @@ class Output:
     """
 
     def __init__(self, apart: bool) -> None:
-        self._stream: TextIO = sys.stdout or _opened(os.devnull)
+        self._stream: TextIO = sys.stdout or _open_stream(os.devnull)
         self._copy: int | None = None
         self._apart = apart
         with suppress(OSError, ValueError):  # a stream without a file
@@ -40,12 +40,12 @@ class Output:
         sys.stdout = sys.stderr
 
     @contextmanager
-    def restored(self) -> Generator[None]:
+    def restore(self) -> Generator[None]:
         """Make it standard output again, inside; the program's atexit functions print afterwards."""
         with suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
         if not self._is_intact():
-            self._stream = _opened(os.devnull if self._copy is None else os.dup(self._copy), self._stream)
+            self._stream = _open_stream(os.devnull if self._copy is None else os.dup(self._copy), self._stream)
         sys.stdout = self._stream
         yield
         self._send_apart()
@@ -59,13 +59,13 @@ class Output:
             return False
 
 
-def _opened(file: str | int, like: TextIO | None = None) -> TextIO:
+def _open_stream(file: str | int, like: TextIO | None = None) -> TextIO:
     """A stream that lives as long as the process."""
     return open(file, "w", encoding=getattr(like, "encoding", None), errors=getattr(like, "errors", None))
 
 
 @contextmanager
-def reporting(report: Report) -> Generator[None]:
+def report_at_exit(report: Report) -> Generator[None]:
     """Make `report` before the program inside ends this process at once, by `os._exit`, or puts another in its place by `os.exec...`."""
     owner, own = os.getpid(), {name: getattr(os, name) for name in ("_exit", "execv", "execve")}
 
@@ -80,7 +80,7 @@ def reporting(report: Report) -> Generator[None]:
             status = report(status)
         own["_exit"](status)
 
-    def replacing(function: Callable[..., Any]) -> Callable[..., Any]:
+    def replace_function(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def replace(path: Any, *rest: Any) -> Any:
             if os.getpid() == owner and os.access(path, os.X_OK):
@@ -92,7 +92,7 @@ def reporting(report: Report) -> Generator[None]:
         return replace
 
     os._exit = leave  # type: ignore[assignment]
-    os.execv, os.execve = replacing(own["execv"]), replacing(own["execve"])
+    os.execv, os.execve = replace_function(own["execv"]), replace_function(own["execve"])
     try:
         yield
     finally:

@@ -127,7 +127,7 @@ def _blas() -> Iterable[str]:
         yield "large products: by NumPy" + (" (shardwise_blas is 'numpy')" if config.shardwise_blas == "numpy" else "")
     else:
         yield f"large products: by a copy of that library, kernels for {mine.core}, {product_threads()} threads"
-    if amx.granted():
+    if amx.has_amx():
         yield "bfloat16 and 8-bit integers: in the processor's tile registers (AMX)"
 
 

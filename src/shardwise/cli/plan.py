@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from shardwise.cli.endings import Output, Report, reporting
+from shardwise.cli.endings import Output, Report, report_at_exit
 from shardwise.cli.program import UsageError, UserProgram, add_program, own_words, prepare, run_to_end
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.planned import free_memory
@@ -123,7 +123,7 @@ def carry_out(options: argparse.Namespace) -> int:
     prepare(program, options.dialect)
     children = _seconds_of_children()
     from shardwise.plan import on  # start-up time: it brings the whole engine
-    from shardwise.plan.advise import advised  # start-up time: as above
+    from shardwise.plan.advise import plan_advice  # start-up time: as above
 
     try:
         planned = on(options.on, read=options.read, steps=options.steps)
@@ -149,7 +149,7 @@ def carry_out(options: argparse.Namespace) -> int:
                 "compiled programs: decorate the training step with jax.jit, and call it."
                 + (_CHILDREN if _seconds_of_children() > children else "")
             )
-        plans[0] = advised(plans[0], largest, run.machine, thorough=options.advise)
+        plans[0] = plan_advice(plans[0], largest, run.machine, thorough=options.advise)
         if options.search:
             found = _search(largest, run.machine, options)
         show_plans(plans, options, found)
@@ -160,7 +160,7 @@ def carry_out(options: argparse.Namespace) -> int:
             return _NO_MEMORY
         if any(kind.__name__ in _NOT_THERE for kind in type(error).__mro__):
             return _NO_FILE
-        if isinstance(error, (ValueError, AssertionError)) and _OF_SIZES.search(_said(error)):
+        if isinstance(error, (ValueError, AssertionError)) and _OF_SIZES.search(_error_text(error)):
             return _devices_of(run.machine)
         return _read_as_zeros(run.last_read) if run.last_read and _may_be_of_values(error) else ""
 
@@ -207,7 +207,7 @@ def _start_children_with(limits: tuple[int, int]) -> None:
     start = subprocess.Popen.__init__
 
     @functools.wraps(start)
-    def started(self: Any, *args: Any, **kwargs: Any) -> None:
+    def start_with_limits(self: Any, *args: Any, **kwargs: Any) -> None:
         own = get_limits(kind)
         set_limits(kind, limits)
         try:
@@ -215,7 +215,7 @@ def _start_children_with(limits: tuple[int, int]) -> None:
         finally:
             set_limits(kind, own)
 
-    subprocess.Popen.__init__ = started
+    subprocess.Popen.__init__ = start_with_limits
 
 
 def _seconds_of_children() -> float:
@@ -224,7 +224,7 @@ def _seconds_of_children() -> float:
     return times.children_user + times.children_system
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """The text of an error; of an assertion its condition, too."""
     frames = traceback.extract_tb(error.__traceback__)
     asserted = frames[-1].line if frames and isinstance(error, AssertionError) else ""
@@ -269,7 +269,7 @@ def run_observed(
     output = Output(apart="-" in _files(options).values())
 
     def end(status: int) -> int:
-        with output.restored():
+        with output.restore():
             return report(status)
 
     def end_at_once(status: int) -> int:
@@ -281,7 +281,7 @@ def run_observed(
         sys.stderr.flush()
         return status
 
-    with reporting(end_at_once):
+    with report_at_exit(end_at_once):
         try:
             status = run_to_end(program, advice, ends_interrupted=False)
         except StepsDone:

@@ -235,7 +235,7 @@ def prepare(program: UserProgram, dialect: str | None, devices: int | None = Non
     """
     environment = os.environ
     if dialect is None and "SHARDWISE_DIALECT" not in environment:
-        dialect = _asked_for(program)
+        dialect = _requested_dialect(program)
     if dialect is not None:
         config.update("shardwise_dialect", dialect)
         environment["SHARDWISE_DIALECT"] = dialect
@@ -249,7 +249,7 @@ def prepare(program: UserProgram, dialect: str | None, devices: int | None = Non
     environment["SHARDWISE_RUN_PREFIX"] = sys.prefix
 
 
-def _asked_for(program: UserProgram) -> str | None:
+def _requested_dialect(program: UserProgram) -> str | None:
     """The dialect whose names the program uses, told if it is not the default one."""
     sign = eras.chosen_era(*program.sources())
     if sign is None or sign.era == config.dialect.name:

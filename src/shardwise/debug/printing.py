@@ -65,7 +65,7 @@ def _with_options(write: Callable[[str], None], options: dict[str, Any]) -> Call
     """`print` or `log` with options alone: a function of the format and its arguments."""
 
     def show(fmt: Any, *args: Any, **kwargs: Any) -> None:
-        _shown(fmt, args, kwargs, write, **options)
+        _print_values(fmt, args, kwargs, write, **options)
 
     return show
 
@@ -78,7 +78,7 @@ def _no_arguments_yet(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         )
 
 
-def _shown(
+def _print_values(
     fmt: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -125,7 +125,7 @@ def print(
     if fmt is None:
         _no_arguments_yet("print", args, kwargs)
         return _with_options(builtins.print, options)
-    return _shown(fmt, args, kwargs, builtins.print, **options)
+    return _print_values(fmt, args, kwargs, builtins.print, **options)
 
 
 def log(
@@ -145,7 +145,7 @@ def log(
     if fmt is None:
         _no_arguments_yet("log", args, kwargs)
         return _with_options(_to_log, options)
-    return _shown(fmt, args, kwargs, _to_log, **options)
+    return _print_values(fmt, args, kwargs, _to_log, **options)
 
 
 def callback(
@@ -174,8 +174,8 @@ def callback(
     if callback is None:
         _no_arguments_yet("callback", args, kwargs)
 
-        def decorated(callback: Any, *args: Any, **kwargs: Any) -> Any:
+        def decorate(callback: Any, *args: Any, **kwargs: Any) -> Any:
             return debug_callback(callback, args, kwargs, **options)
 
-        return decorated
+        return decorate
     return debug_callback(callback, args, kwargs, **options)

@@ -80,7 +80,7 @@ def breakpoint(
     others = {k: v for k, v in frame.f_locals.items() if k not in arrays}
     scope = frame.f_globals
 
-    def stopped(values: dict[str, Any], waited_for: Any) -> None:
+    def stop_here(values: dict[str, Any], waited_for: Any) -> None:
         _say(file, line, function, values)
         if _interactive():
             _stop(file, line, {**scope, **others, **values})
@@ -88,7 +88,11 @@ def breakpoint(
     if token is not None:
         arrays.pop("token", None)
     debug_callback(
-        stopped, (arrays, None if token is None else as_array_tree(token)), {}, ordered=ordered, name="debug.breakpoint"
+        stop_here,
+        (arrays, None if token is None else as_array_tree(token)),
+        {},
+        ordered=ordered,
+        name="debug.breakpoint",
     )
     return token
 

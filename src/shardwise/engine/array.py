@@ -36,7 +36,7 @@ from shardwise.ir import (
 )
 from shardwise.ops.rules.convert import install_array_constructor
 from shardwise.runtime.capsules import capsule_of
-from shardwise.runtime.copies import copied
+from shardwise.runtime.copies import copy_dense
 from shardwise.runtime.handout import read_only
 from shardwise.runtime.hollow import is_hollow
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
@@ -390,20 +390,20 @@ class ArrayImpl(Array):
     def __reduce__(self) -> Any:
         self._check_whole()
         check_room(self.shape, self.dtype, "a pickled copy")
-        return _unpickled, (
+        return _unpickle_array, (
             read_only(self.dense),
             self.dtype if is_key_dtype(self.dtype) else None,
             self.weak_type,
         )
 
     def __copy__(self) -> ArrayImpl:
-        return self._copied()
+        return self._copy_dense()
 
     def __deepcopy__(self, memo: Any) -> ArrayImpl:
-        return self._copied()
+        return self._copy_dense()
 
-    def _copied(self) -> ArrayImpl:
-        return ArrayImpl(self._sig, dense=copied(self.dense), origin=self._known_origin)
+    def _copy_dense(self) -> ArrayImpl:
+        return ArrayImpl(self._sig, dense=copy_dense(self.dense), origin=self._known_origin)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise about(
@@ -423,7 +423,7 @@ def nothing(sig: Signature) -> ArrayImpl:
     return ArrayImpl(sig, dense=np.empty(sig.form.shape, physical(sig.aval.dtype)))
 
 
-def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
+def _unpickle_array(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
     value = value if key_dtype else host_values(value)
     return ArrayImpl(_host_signature(value.shape, key_dtype or value.dtype, weak_type, default_device()), dense=value)
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from shardwise.base import config
-from shardwise.base.collector import uncollected
+from shardwise.base.collector import pause_collector
 from shardwise.base.shapes import DimAxes
 from shardwise.engine.data_free import DataFree, Request
 from shardwise.engine.executable import Call, Executable, look_ahead
-from shardwise.engine.guards import watching_keys
+from shardwise.engine.guards import watch_keys
 from shardwise.engine.placement import derive_sharding, incompatible_devices, on_mesh
 from shardwise.engine.planned import recorder
 from shardwise.engine.signature import Signature, array_type, signature
@@ -47,7 +47,7 @@ from shardwise.sharding.derive import is_abstract
 Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 
 
-@uncollected
+@pause_collector
 def compile_program(
     program: Program,
     in_sigs: Sequence[Signature],
@@ -70,8 +70,8 @@ def compile_program(
     """
     seconds: dict[str, float] = {}
     start = time.perf_counter()
-    traced = _verified(program, after="trace")
-    program = _verified(inline_calls(program), "inline", traced)  # first: called functions name devices, too
+    traced = _verify_if_enabled(program, after="trace")
+    program = _verify_if_enabled(inline_calls(program), "inline", traced)  # first: called functions name devices, too
     ranked = list(_inner_shardings(program, set()))
     inner = [s for s, _ in ranked if not is_abstract(s)]
     given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
@@ -82,7 +82,7 @@ def compile_program(
     meshes = _meshes(program, devices, in_sigs, out_shardings, ranked, default_mesh)
     seconds["inline"] = time.perf_counter() - start
     inlined = program
-    module, context = _partitioned(program, in_sigs, out_shardings, devices, meshes, without_data, seconds)
+    module, context = _partition_on_grid(program, in_sigs, out_shardings, devices, meshes, without_data, seconds)
     if config.shardwise_on_reshard == "raise":
         _refuse_reshards(program.name, transfers_of(module.device_program, context.grid.axis_sizes))
     named = [s for s in out_shardings if s is not None] + inner
@@ -99,7 +99,7 @@ def compile_program(
 
     def observe(executable: Executable) -> Call:
         if config.jax_debug_key_reuse:
-            executable.call = watching_keys(executable.call, traced)
+            executable.call = watch_keys(executable.call, traced)
         return _observers[-1](executable, names) if _observers and jitted else executable.call
 
     done = Executable(given, module, context, out_sigs, seconds, mine, names, observe)
@@ -114,7 +114,7 @@ _observers: list[Observer] = []
 
 
 @contextmanager
-def observed(observer: Observer) -> Generator[None]:
+def observe_programs(observer: Observer) -> Generator[None]:
     """Let `observer` see the programs that the user compiles inside this context, and their calls."""
     _observers.append(observer)
     try:
@@ -123,7 +123,7 @@ def observed(observer: Observer) -> Generator[None]:
         _observers.remove(observer)
 
 
-def _laid_out(
+def _lay_out_program(
     program: Program,
     in_sigs: Sequence[Signature],
     out_shardings: Sequence[Sharding | None],
@@ -141,7 +141,7 @@ def _laid_out(
     return run_passes(PLACING, module, context, seconds), context
 
 
-def _partitioned(
+def _partition_on_grid(
     program: Program,
     in_sigs: Sequence[Signature],
     out_shardings: Sequence[Sharding | None],
@@ -152,13 +152,13 @@ def _partitioned(
 ) -> tuple[Module, Context]:
     """An inlined program with explicit collectives, on the grid of its meshes, or on a finer one where that moves less."""
     passes = (DEVICE_PROGRAM if without_data else PARTITIONING)[len(PLACING) :]
-    module, context = _laid_out(program, in_sigs, out_shardings, make_grid(devices, meshes), seconds)
+    module, context = _lay_out_program(program, in_sigs, out_shardings, make_grid(devices, meshes), seconds)
     finer = finer_mesh(module.program, module.layouts, context.grid)
     module = run_passes(passes, module, context, seconds)
     fine = None if finer is None else make_grid(devices, [*meshes, finer])
     if fine is None or fine.kept_whole != context.grid.kept_whole:  # the processes form no grid on the finer one
         return module, context
-    other, cut = _laid_out(program, in_sigs, out_shardings, fine, seconds)
+    other, cut = _lay_out_program(program, in_sigs, out_shardings, fine, seconds)
     other = run_passes(passes, other, cut, seconds)
     less = transfer_cost(other.device_program, cut.grid) < transfer_cost(module.device_program, context.grid)
     return (other, cut) if less else (module, context)
@@ -212,7 +212,7 @@ def _source_meshes(
     return {v: m for v, ms in known.items() if len(ms) == 1 for m in ms if m not in in_meshes}
 
 
-def _verified(program: Program, after: str, before: Program | None = None) -> Program:
+def _verify_if_enabled(program: Program, after: str, before: Program | None = None) -> Program:
     return verify(program, after, before) if config.jax_enable_checks else program
 
 

@@ -103,7 +103,7 @@ class DataFree(LoweredProgram):
         self._computed: Executable | None = None
         self._computes = self._run is not None and (self._run.computes or (not jitted and self._is_small()))
         if self._run is not None:
-            self._run.compiled(self)
+            self._run.note_program(self)
 
     def call(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
         """Count the call; returns results of the right types and layouts.
@@ -123,7 +123,7 @@ class DataFree(LoweredProgram):
         for x in args:
             if type(x) is ArrayImpl:
                 x._check_alive()
-        self._run.called(self)
+        self._run.note_call(self)
         if self._computes and all(map(_is_known, args)):
             return self._compute(args)
         for i in self.owned:

@@ -21,16 +21,16 @@ from shardwise.engine.array import ArrayImpl, host_array, new_array, nothing
 from shardwise.engine.compile import compile_program
 from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_explicit_move
-from shardwise.engine.host_values import unguarded
+from shardwise.engine.host_values import allows_host_values
 from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.placement import check_fits
 from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature
-from shardwise.engine.transfer import source_of, transferred
+from shardwise.engine.transfer import source_of, transfer_array
 from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, in_trace, is_eager
 from shardwise.ops.devices.layout import device_put_op, reshard_op, sharding_constraint
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.runtime.copies import copied
+from shardwise.runtime.copies import copy_dense
 from shardwise.runtime.handout import is_constant
 from shardwise.runtime.processes import checksum, number_of, the_world
 from shardwise.sharding import (
@@ -97,7 +97,7 @@ def as_target(device: Any) -> Sharding | None:
     if isinstance(device, Format):
         if device.layout is Layout.AUTO:
             raise ValueError(f"sharding and layout in `Layout` instance should be concrete. Got layout: {device}.")
-        return device.resolved("device_put")
+        return device.resolve_sharding("device_put")
     if isinstance(device, Space):
         return None  # where a value lies decides: see `_in_space`
     raise ValueError(
@@ -138,7 +138,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     flags = [_flags(f, x, tree) for f in (donate, may_alias)]
     if any(d and a for d, a in zip(*flags, strict=True)):
         raise ValueError("may_alias and donate cannot be True at the same time.")
-    resolved, origins = _resolved(targets), _resolved(sources)
+    resolved, origins = _resolve_targets(targets), _resolve_targets(sources)
     values = [_leaf(v) for v in leaves]
     resolved = [
         _in_space(v, given) if isinstance(given, Space) else target
@@ -175,7 +175,7 @@ def _in_space(x: Any, space: Space) -> Sharding | None:
     return SingleDeviceSharding(default_device(), memory_kind=space.value)
 
 
-def _resolved(targets: Sequence[Any]) -> list[Sharding | None]:
+def _resolve_targets(targets: Sequence[Any]) -> list[Sharding | None]:
     """The shardings of targets; repeated objects are resolved once."""
     known = {id(t): as_target(t) for t in targets}
     return [known[id(t)] for t in targets]
@@ -183,7 +183,7 @@ def _resolved(targets: Sequence[Any]) -> list[Sharding | None]:
 
 def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | None:
     """Host arrays, and arrays of this process, on targets of its devices; None where there is another leaf, or more to do."""
-    if _MOVES.get() is not None or not unguarded():
+    if _MOVES.get() is not None or not allows_host_values():
         return None
     token = context_token()
     placed: list[Any] = []
@@ -198,7 +198,7 @@ def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | 
         kind = type(x)
         if kind is np.ndarray:
             sig, dtype = _placed_signature(token, x.shape, x.dtype, target)
-            dense = x if dtype is x.dtype and is_constant(x) else copied(x, dtype)
+            dense = x if dtype is x.dtype and is_constant(x) else copy_dense(x, dtype)
         elif kind is ArrayImpl and not x._sig.spans:
             sig = _moved_signature(token, x._sig, target)
             if sig is None:
@@ -283,10 +283,10 @@ def _put_leaf(x: Any, target: Sharding | None, copy: bool, order: tuple[int, ...
         assert isinstance(placed, ArrayImpl)
         return in_order(placed, order)
     if target is None:
-        return value._copied() if copy else value
+        return value._copy_dense() if copy else value
     if not copy and _is_there(value._sig, target):
         return value
-    dense = copied(value.dense) if copy else value.dense
+    dense = copy_dense(value.dense) if copy else value.dense
     return place(value, target, dense)
 
 
@@ -301,13 +301,13 @@ def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
         )
     sig = signature(array_type(value.shape, value.dtype, value.weak_type, target), target, True)
     if own.spans and own.devices == target.device_list and (own.kept_whole or not sig.kept_whole):
-        return resharded(value, target)
+        return reshard_array(value, target)
     if own.absent and sig.absent:
         return nothing(sig)
     if own.committed and len(owners | {d.process_index for d in target.device_list}) > 1:
         source = source_of(value, target)
         if source is not None:
-            return transferred(value, sig, source)
+            return transfer_array(value, sig, source)
     origin = 0 if sig.absent else check_same(value.dense, target, type(value).__name__)
     return ArrayImpl(sig, dense=sig.part_of(value.dense), origin=origin)
 
@@ -332,7 +332,7 @@ def check_same(value: np.ndarray, target: Sharding, kind: str) -> int:
     return known
 
 
-def resharded(value: ArrayImpl, target: Sharding) -> ArrayImpl:
+def reshard_array(value: ArrayImpl, target: Sharding) -> ArrayImpl:
     """An array over several processes resharded over the same devices; processes exchange the data that must move."""
     key = (value._sig, target)
     move = _moves.get(key)
@@ -387,7 +387,7 @@ def device_get(x: Any) -> Any:
     >>> jax.device_get({'a': jnp.arange(2)})
     {'a': array([0, 1], dtype=int32)}
     """
-    return tree_map(_got, x)
+    return tree_map(_fetch_leaf, x)
 
 
 def copy_to_host_async(x: Any) -> Any:
@@ -403,7 +403,7 @@ def copy_to_host_async(x: Any) -> Any:
     return x
 
 
-def _got(leaf: Any) -> Any:
+def _fetch_leaf(leaf: Any) -> Any:
     if isinstance(leaf, np.generic) or (isinstance(leaf, ArrayImpl) and not is_key_dtype(leaf.dtype)):
         return np.asarray(leaf)
     return leaf
@@ -443,7 +443,7 @@ def device_put_sharded(shards: Any, devices: Any) -> Any:
             f"len(shards) must be equal len(devices), got {len(shards)} shards and {len(devices)} devices."
         )
 
-    def stacked(*parts: Any) -> Array:
+    def stack_parts(*parts: Any) -> Array:
         values = [np.asarray(p) for p in parts]
         if len({(v.shape, v.dtype) for v in values}) > 1:
             types = ", ".join(f"{v.dtype.name}[{','.join(map(str, v.shape))}]" for v in values)
@@ -452,7 +452,7 @@ def device_put_sharded(shards: Any, devices: Any) -> Any:
         value = host_array(dense, explicit=True)
         return place(value, PmapSharding.default(value.shape, devices=devices))
 
-    return tree_map(stacked, *shards)
+    return tree_map(stack_parts, *shards)
 
 
 def device_put_replicated(x: Any, devices: Any) -> Any:

@@ -121,7 +121,7 @@ class EagerTrace(Trace):
         return executable
 
 
-def composed(fun: Callable[..., Array], static: Hashable, *args: ArrayImpl | Literal) -> ArrayImpl:
+def run_composed(fun: Callable[..., Array], static: Hashable, *args: ArrayImpl | Literal) -> ArrayImpl:
     """`fun(static, *args)`: several ops on concrete values, run as one program, which is made once per `static` and types.
 
     `fun` applies ops without effects and gives one result; it is the same object at each call.

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.collector import uncollected
+from shardwise.base.collector import pause_collector
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.errors import about
 from shardwise.base.events import COMPILED, record_event_duration_secs
 from shardwise.base.generated import define
 from shardwise.base.shapes import Ndarray
 from shardwise.engine.array import ArrayImpl, nothing
-from shardwise.engine.guards import refusing
+from shardwise.engine.guards import refuse_execution
 from shardwise.engine.lowered import LoweredProgram
 from shardwise.engine.signature import Signature
 from shardwise.ir import Literal, Program, subprograms
-from shardwise.ir.digest import encoded
+from shardwise.ir.digest import encode_params
 from shardwise.ir.program import source_text
-from shardwise.passes import Context, Module, PartForm, scheduled
+from shardwise.passes import Context, Module, PartForm, schedule_module
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import BlockForm
 from shardwise.runtime.machine import llvm
@@ -95,7 +95,7 @@ class Executable(LoweredProgram):
         self.finish()
         return self.call(args)
 
-    @uncollected
+    @pause_collector
     def finish(self) -> None:
         """Schedule the program and write its call. Does nothing the second time."""
         if self._plan is not None:
@@ -108,7 +108,7 @@ class Executable(LoweredProgram):
             plan = SteppedPlan(module.program, context.env)
         else:
             look_ahead(module.program)
-            device_program = scheduled(module, context, seconds).program
+            device_program = schedule_module(module, context, seconds).program
             # An argument keeps its buffer if it is not in the program's form, or if results are checked for NaNs after the run.
             taken = () if grid.spans or checks else [i for i in self.owned if self._forms[i] is None]
             plan = Plan(device_program, context.env, taken)
@@ -125,9 +125,9 @@ class Executable(LoweredProgram):
                 _layouts(self.out_sigs),
             )
         self._written = self._caller(plan, checks=checks) if takes_part(grid.devices) else None
-        call = refusing(self._written or self._left_out, self.name, grid.spans)
+        call = refuse_execution(self._written or self._call_without_devices, self.name, grid.spans)
         if checks:
-            call = self._checking(call, config.jax_debug_nans, config.jax_debug_infs)
+            call = self._check_results(call, config.jax_debug_nans, config.jax_debug_infs)
         self.call = call
         self._plan = plan  # the last of all: another thread may ask whether this is done
         seconds["codegen"] = time.perf_counter() - start - (sum(seconds.values()) - before)
@@ -146,7 +146,7 @@ class Executable(LoweredProgram):
             out.append(x.block if form is None else form.from_dense(x.dense))
         return out
 
-    def _left_out(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+    def _call_without_devices(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
         """`call` in a process that owns none of the devices: it computes nothing, and returns empty results of the right types."""
         for x in args:
             if isinstance(x, ArrayImpl):
@@ -157,10 +157,10 @@ class Executable(LoweredProgram):
                 x.delete()
         return [nothing(sig) for sig in self.out_sigs]
 
-    def _checking(self, call: Any, nans: bool, infs: bool) -> Any:
+    def _check_results(self, call: Any, nans: bool, infs: bool) -> Any:
         """`call`, raising FloatingPointError if a result holds a NaN (debug_nans) or an infinity (debug_infs)."""
 
-        def checked(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+        def checked_call(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
             results = call(args)
             for x in results:
                 if issubdtype(x.dtype, np.inexact):
@@ -169,7 +169,7 @@ class Executable(LoweredProgram):
                             raise about(
                                 "nan",
                                 FloatingPointError(
-                                    f"invalid value ({what}) encountered in {self._blamed(args, test)}: a result of type "
+                                    f"invalid value ({what}) encountered in {self._blame_op(args, test)}: a result of type "
                                     f"{x.aval.str_short()} holds it."
                                 ),
                             )
@@ -179,9 +179,9 @@ class Executable(LoweredProgram):
                     x.delete()
             return results
 
-        return checked
+        return checked_call
 
-    def _blamed(self, args: Sequence[ArrayImpl | Literal], test: Any) -> str:
+    def _blame_op(self, args: Sequence[ArrayImpl | Literal], test: Any) -> str:
         """The op that gave the first bad value, with its line, if it can be found out, and the program."""
         if self.grid.spans:  # others would have to look with this process
             return self.name
@@ -231,7 +231,7 @@ class Executable(LoweredProgram):
                 if sig.spans:
                     terms.append(f"a{i}._origin")
                 else:
-                    constants[f"seen{i}"] = told.seen(i)
+                    constants[f"seen{i}"] = told.value_number(i)
                     terms.append(f"seen{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
             lines += [f"    terms = ({', '.join([str(told.number), *terms])},)", f"    origin = hash(terms) & {MASK}"]
             constants |= {"told": told.told, "notes": history.notes, "shorten": history.shorten}
@@ -258,7 +258,7 @@ class Executable(LoweredProgram):
                 lines += [f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
             else:  # the result's own mesh divides the devices in another way than the grid
                 cut = self.grid.kept_whole and not sig.kept_whole
-                constants[f"dense{i}"] = _cutting(form, sig) if cut else form.to_dense
+                constants[f"dense{i}"] = _cutter_of(form, sig) if cut else form.to_dense
                 lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
             if told is not None:
                 lines.append(f"    x{i}._origin = origin + {i}")
@@ -268,13 +268,13 @@ class Executable(LoweredProgram):
         return constants["call"]
 
 
-def _cutting(form: BlockForm, sig: Signature) -> Callable[[Ndarray], Ndarray]:
+def _cutter_of(form: BlockForm, sig: Signature) -> Callable[[Ndarray], Ndarray]:
     """A function from the block of a whole value to this process's part."""
     return lambda block: sig.part_of(form.to_dense(block))
 
 
 def _layouts(sigs: Sequence[Signature]) -> str:
-    return " ".join([encoded((s.aval, s.sharding, s.committed)).hex() for s in sigs])
+    return " ".join([encode_params((s.aval, s.sharding, s.committed)).hex() for s in sigs])
 
 
 install_kept(executables=lambda: [x for x in gc.get_objects() if type(x) is Executable])

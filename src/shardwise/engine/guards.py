@@ -27,22 +27,22 @@ Call = Callable[[Sequence[Any]], list[ArrayImpl]]
 _LOG = logging.getLogger("shardwise")
 
 
-def refusing(call: Call, name: str, many_processes: bool) -> Call:
+def refuse_execution(call: Call, name: str, many_processes: bool) -> Call:
     """`call` under jax_no_execution and jax_thread_guard."""
     if config.jax_no_execution:
 
-        def refused(args: Sequence[Any]) -> list[ArrayImpl]:
+        def refuse_call(args: Sequence[Any]) -> list[ArrayImpl]:
             raise RuntimeError(f"The function {name} was to be executed, but the no_execution config option is set.")
 
-        return refused
+        return refuse_call
     if not (many_processes and config.jax_thread_guard):
         return call
 
-    def guarded(args: Sequence[Any]) -> list[ArrayImpl]:
+    def guarded_call(args: Sequence[Any]) -> list[ArrayImpl]:
         check_thread_guard()
         return call(args)
 
-    return guarded
+    return guarded_call
 
 
 # -- transfers between devices ------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def _keep(x: Any, state: _State) -> None:
     _states[number] = (weakref.ref(x, lambda _: _states.pop(number, None)), state)
 
 
-def watching_keys(call: Call, program: Program) -> Call:
+def watch_keys(call: Call, program: Program) -> Call:
     """`call`, raising KeyReuseError for keys that are consumed already, and marking the keys that it consumes.
 
     Raises:
@@ -122,7 +122,7 @@ def watching_keys(call: Call, program: Program) -> Call:
     ]  # arguments first, then captured arrays
     shown = {i: place for place, i in enumerate(order)}
 
-    def watched(args: Sequence[Any]) -> list[ArrayImpl]:
+    def watched_call(args: Sequence[Any]) -> list[ArrayImpl]:
         for i, mask in uses.sinks.items():
             state = _state(args[i])
             if overlap(state.mask, mask):
@@ -134,7 +134,7 @@ def watching_keys(call: Call, program: Program) -> Call:
         _mark(uses, args, results)
         return results
 
-    return watched
+    return watched_call
 
 
 def _mark(uses: KeyUses, args: Sequence[Any], results: Sequence[ArrayImpl]) -> None:

@@ -9,7 +9,7 @@ from shardwise.base.dtypes import canonicalize
 from shardwise.base.errors import JaxRuntimeError, about
 from shardwise.base.shapes import Ndarray
 from shardwise.ops.rules.convert import plain_ndarray
-from shardwise.runtime.copies import copied
+from shardwise.runtime.copies import copy_dense
 from shardwise.runtime.handout import is_constant
 from shardwise.sharding.context import tracing
 
@@ -27,10 +27,10 @@ def host_values(value: Ndarray, dtype: Any = None, explicit: bool = False) -> Nd
         _guard_transfer(value, guard)
     value = plain_ndarray(value)
     want: Any = canonicalize(value.dtype) if dtype is None else dtype
-    return value if want == value.dtype and is_constant(value) else copied(value, want)
+    return value if want == value.dtype and is_constant(value) else copy_dense(value, want)
 
 
-def unguarded() -> bool:
+def allows_host_values() -> bool:
     """Whether transfer_guard lets all host values enter."""
     return _GUARD.get() in (None, "allow")
 

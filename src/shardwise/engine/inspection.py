@@ -75,7 +75,7 @@ class ShapeDtypeStruct:
                     f"`Layout.AUTO` cannot be used in place of a device-local layout in a `ShapeDtypeStruct`. Got {sharding}."
                 )
             layout = sharding.layout if isinstance(sharding.layout, Layout) else None
-            sharding = sharding.resolved("ShapeDtypeStruct")
+            sharding = sharding.resolve_sharding("ShapeDtypeStruct")
         self.layout = layout  # the order of dims in memory, where it is given
         if sharding is not None and not isinstance(sharding, (Sharding, PartitionSpec)):
             raise ValueError(

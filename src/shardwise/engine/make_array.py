@@ -16,13 +16,13 @@ from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.data_free import without_data
 from shardwise.engine.device_put import as_target, check_placeable, device_put
-from shardwise.engine.host_values import host_values, unguarded
+from shardwise.engine.host_values import allows_host_values, host_values
 from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature
-from shardwise.engine.transfer import completed
+from shardwise.engine.transfer import complete_dense
 from shardwise.ir import Array, Tracer
-from shardwise.ir.digest import encoded
+from shardwise.ir.digest import encode_params
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.processes import MASK, checksum, history, number_of
 from shardwise.sharding import NamedSharding, Sharding
@@ -61,7 +61,7 @@ def _check_sharding(sharding: Any) -> None:
     check_attached(sharding)
 
 
-def _fitted(sharding: Sharding, ndim: int) -> Sharding:
+def _fit_spec_to_rank(sharding: Sharding, ndim: int) -> Sharding:
     """`sharding` without None entries beyond the rank, which checkpoint libraries write for scalars."""
     if not isinstance(sharding, NamedSharding):
         return sharding
@@ -148,7 +148,7 @@ def make_array_from_single_device_arrays(
             f"IDs {[a._sig.devices[0].id for a in given]}"
         )
     _check_devices(set(wanted), set(by_device))
-    sharding = _fitted(sharding, len(shape))
+    sharding = _fit_spec_to_rank(sharding, len(shape))
     _check_divides(sharding, shape)
     shard_shape = sharding.shard_shape(shape)
     aval = array_type(shape, want, given[0].weak_type if given else False, sharding)
@@ -169,7 +169,7 @@ def make_array_from_single_device_arrays(
     if sig.spans:
         return _of_parts(sig, parts, want)
     if sig.tiling is None:
-        return ArrayImpl(sig, dense=_assembled(shape, sharding, dict(zip(wanted, parts, strict=True)), want))
+        return ArrayImpl(sig, dense=_assemble_parts(shape, sharding, dict(zip(wanted, parts, strict=True)), want))
     order = by_device[wanted[0]]._sig.order
     if not sig.tiling.mesh_shape:
         return in_order(ArrayImpl(sig, dense=parts[0]), order)
@@ -188,11 +188,11 @@ def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
     for index, part in reversed(list(zip(index_map.values(), parts, strict=True))):
         dense[local_index(index, shape, sig.tiling.ways, sig.positions)] = part  # type: ignore[arg-type]
     if sig.kept_whole:
-        completed(sig, dense)
-    return _brought(sig, dense)
+        complete_dense(sig, dense)
+    return _make_from_local(sig, dense)
 
 
-def _brought(sig: Signature, dense: Any) -> ArrayImpl:
+def _make_from_local(sig: Signature, dense: Any) -> ArrayImpl:
     """An array over several processes from this process's part. If every process passes the whole value, the value identifies it."""
     if not sig.spans or sig.absent:
         return ArrayImpl(sig, dense=dense)
@@ -200,14 +200,14 @@ def _brought(sig: Signature, dense: Any) -> ArrayImpl:
     if sig.sharding.is_fully_replicated:
         origin = hash((what, checksum(dense))) & MASK if config.shardwise_check_replicas else what
     else:
-        origin = history.made(ranks, what)
+        origin = history.make_origin(ranks, what)
     return ArrayImpl(sig, dense=dense, origin=origin)
 
 
 @recent(4096)
 def _kind(sig: Signature) -> int:
     """A number that identifies a type and a sharding, the same on all processes."""
-    return number_of(encoded((sig.aval, sig.sharding)).hex())
+    return number_of(encode_params((sig.aval, sig.sharding)).hex())
 
 
 def _collapse_replicas(block: np.ndarray[Any, Any], sig: Any) -> np.ndarray[Any, Any]:
@@ -220,7 +220,7 @@ def _collapse_replicas(block: np.ndarray[Any, Any], sig: Any) -> np.ndarray[Any,
     return first.copy() if same else block
 
 
-def _assembled(shape: Shape, sharding: Sharding, parts: dict[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+def _assemble_parts(shape: Shape, sharding: Sharding, parts: dict[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
     out = np.empty(shape, physical(dtype))
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         out[index] = parts[device]
@@ -281,13 +281,13 @@ def make_array_from_callback(
         parts = [checked.values(data_callback(index)) for index in called.indices]
         sig = _committed_signature(shape, checked.dtype, sharding)
         if called.replicated:
-            return _brought(sig, parts[0])
+            return _make_from_local(sig, parts[0])
         return without_data(sig) if called.planned else _of_parts(sig, parts, checked.dtype)
     indices = called.indices
     first = checked.values(data_callback(indices[0]))
     dense = np.empty(shape, physical(checked.dtype))  # each shard is written once, directly into its place
     dense[indices[0]] = first
-    free, known, expected = unguarded(), checked.dtype, called.shard_shape
+    free, known, expected = allows_host_values(), checked.dtype, called.shard_shape
     for index in indices[1:]:
         part = data_callback(index)
         as_expected = free and type(part) is np.ndarray and part.dtype is known and part.shape == expected
@@ -468,7 +468,7 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
     if sig.kept_whole:  # of the data only the parts on this process's devices count
         indices = sharding.addressable_devices_indices_map(shape).values()
         return _of_parts(sig, [value.dense[index] for index in indices], value.dtype)
-    return _brought(sig, local_part(value.dense, tiling.ways, take))
+    return _make_from_local(sig, local_part(value.dense, tiling.ways, take))
 
 
 def _inferred_shape(local: Shape, ways: Shape, held: Iterable[Sequence[Any]]) -> Shape:

@@ -50,7 +50,7 @@ def _concrete(name: str) -> property:
     return property(absent, doc=f"Only concrete arrays have `{name}`.")
 
 
-def _renamed(old: str, new: str) -> property:
+def _deprecated_property(old: str, new: str) -> property:
     def current(self: Array) -> Any:
         warnings.warn(f"Array.{old} is deprecated; it is called {new}.", DeprecationWarning, stacklevel=2)
         return getattr(self, new)
@@ -66,4 +66,4 @@ def install() -> None:
         setattr(Array, name, _concrete(name))
     # Properties, not a `__getattr__`: NumPy asks every array for attributes that it lacks, and a miss must cost no call.
     for old, new in _OLDER.items():
-        setattr(ArrayImpl, old, _renamed(old, new))
+        setattr(ArrayImpl, old, _deprecated_property(old, new))

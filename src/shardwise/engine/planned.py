@@ -25,11 +25,11 @@ class Recorder(Protocol):
         """Whether programs compute on this machine what they are planned for on another."""
         ...
 
-    def compiled(self, executable: Any) -> None:
+    def note_program(self, executable: Any) -> None:
         """A program (a `DataFree`) was compiled."""
         ...
 
-    def called(self, executable: Any) -> None:
+    def note_call(self, executable: Any) -> None:
         """The program is about to be called."""
         ...
 

@@ -15,7 +15,7 @@ from shardwise.base.dtypes import physical
 from shardwise.base.errors import DivergenceError
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.signature import Signature
-from shardwise.ir.digest import encoded
+from shardwise.ir.digest import encode_params
 from shardwise.runtime.processes import MASK, Meeting, Route, checksum, history, number_of, the_world
 from shardwise.sharding import Device, Sharding
 from shardwise.sharding.ownership import is_kept_whole, local_index
@@ -23,7 +23,7 @@ from shardwise.sharding.ownership import is_kept_whole, local_index
 Box = tuple[tuple[int, int], ...]  # begin and end of a part per dim
 
 
-def concerned(source: Iterable[Device], target: Iterable[Device]) -> tuple[int, ...]:
+def processes_of(source: Iterable[Device], target: Iterable[Device]) -> tuple[int, ...]:
     """The processes that own some of the devices, ascending."""
     return tuple(sorted({d.process_index for d in source} | {d.process_index for d in target}))
 
@@ -35,7 +35,7 @@ def source_of(value: ArrayImpl, target: Sharding) -> int | None:
         ValueError: some processes move one array, and others something else.
         DivergenceError: the processes that hold parts of the array made it in different ways.
     """
-    ranks = concerned(value._sig.devices, target.device_list)
+    ranks = processes_of(value._sig.devices, target.device_list)
     text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
     world = the_world()
     world.meet(ranks, number_of(text), lambda: text)
@@ -59,16 +59,16 @@ def source_of(value: ArrayImpl, target: Sharding) -> int | None:
     )
 
 
-def transferred(value: ArrayImpl, sig: Signature, source: int) -> ArrayImpl:
+def transfer_array(value: ArrayImpl, sig: Signature, source: int) -> ArrayImpl:
     """The array under a signature over other devices; `source` identifies it on all processes."""
-    ranks = concerned(value._sig.devices, sig.devices)
+    ranks = processes_of(value._sig.devices, sig.devices)
     world = the_world()
     if world.rank not in ranks:
         return nothing(sig)
     moves = Route(_keepers(value._sig, ranks), _keepers(sig, ranks), _common, ranks.index(world.rank))
     own = _own_parts(value)
     text = f"device_put of {value.dtype.name}{list(value.shape)} from {len(value._sig.devices)} devices to {len(sig.devices)} others"
-    what = number_of(text + encoded((value._sig.sharding, sig.sharding)).hex())
+    what = number_of(text + encode_params((value._sig.sharding, sig.sharding)).hex())
     origin = hash((what, source)) & MASK
     kind = physical(value.dtype)
     dense = np.empty(sig.form.shape if sig.spans else value.shape, kind)
@@ -82,12 +82,12 @@ def transferred(value: ArrayImpl, sig: Signature, source: int) -> ArrayImpl:
     return nothing(sig) if sig.absent else ArrayImpl(sig, dense=dense, origin=origin)
 
 
-def completed(sig: Signature, dense: np.ndarray[Any, Any]) -> None:
+def complete_dense(sig: Signature, dense: np.ndarray[Any, Any]) -> None:
     """Fill the whole value `dense` of an array that every process keeps whole: each has written the parts on its own devices."""
-    ranks, world, shape = concerned(sig.devices, ()), the_world(), sig.aval.shape
+    ranks, world, shape = processes_of(sig.devices, ()), the_world(), sig.aval.shape
     moves = Route(_owners(sig, ranks), _keepers(sig, ranks), _common, ranks.index(world.rank))
     text = f"making an array of type {sig.aval.str_short()} on {len(sig.devices)} devices"
-    what = number_of(text + encoded(sig.sharding).hex())
+    what = number_of(text + encode_params(sig.sharding).hex())
     part = lambda m: _cut(dense, _all_of(shape), m.shared)  # noqa: E731
     shapes = [tuple(b - a for a, b in box) for box in moves.shared]
     exchange = Meeting(world, ranks, what, lambda: text).exchange
@@ -97,7 +97,7 @@ def completed(sig: Signature, dense: np.ndarray[Any, Any]) -> None:
 def _own_parts(value: ArrayImpl) -> dict[Box, Any]:
     """The parts of an array that this process can send, as it keeps them."""
     if value._sig.kept_whole:
-        boxes = _owners(value._sig, concerned(value._sig.devices, ()))
+        boxes = _owners(value._sig, processes_of(value._sig.devices, ()))
         return {box: _cut(value.dense, _all_of(value.shape), box) for box in boxes}
     mine = [(shard.index, shard.data) for shard in value.addressable_shards]
     return {_box(index, value.shape): data.dense for index, data in mine if data is not None}
@@ -106,13 +106,13 @@ def _own_parts(value: ArrayImpl) -> dict[Box, Any]:
 def _keepers(sig: Signature, among: Sequence[int]) -> dict[Box, list[int]]:
     """The different parts of an array, and the processes that keep each, by their places in `among`."""
     owners = _owners(sig, among)
-    if not _kept_whole(sig):
+    if not _is_kept_whole(sig):
         return owners
-    everyone = [among.index(rank) for rank in concerned(sig.devices, ())]
+    everyone = [among.index(rank) for rank in processes_of(sig.devices, ())]
     return dict.fromkeys(owners, everyone)
 
 
-def _kept_whole(sig: Signature) -> bool:
+def _is_kept_whole(sig: Signature) -> bool:
     """`Signature.kept_whole`, also where this process owns none of the devices."""
     return sig.tiling is not None and sig.spans and is_kept_whole(sig.devices, sig.tiling.mesh_shape)
 

@@ -71,10 +71,10 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
     """
 
     @functools.wraps(opt_maker)
-    def made(*args: Any, **kwargs: Any) -> Optimizer:
+    def make_optimizer(*args: Any, **kwargs: Any) -> Optimizer:
         init, update, get_params = opt_maker(*args, **kwargs)
 
-        def packed(states: Sequence[Any], tree: PyTreeDef) -> OptimizerState:
+        def pack_states(states: Sequence[Any], tree: PyTreeDef) -> OptimizerState:
             flat = [tree_flatten(s) for s in states]
             return OptimizerState(tuple(tuple(leaves) for leaves, _ in flat), tree, tuple(sub for _, sub in flat))
 
@@ -86,7 +86,7 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
 
         def tree_init(params: Any) -> OptimizerState:
             leaves, tree = tree_flatten(params)
-            return packed([init(x) for x in leaves], tree)
+            return pack_states([init(x) for x in leaves], tree)
 
         def tree_update(i: Any, gradients: Any, opt_state: OptimizerState) -> OptimizerState:
             leaves, tree = tree_flatten(gradients)
@@ -95,14 +95,14 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
                     f"optimizer update function was passed a gradient tree that did not match the parameter tree: "
                     f"parameters have {opt_state.tree_def}, gradients {tree}."
                 )
-            return packed([update(i, g, s) for g, s in zip(leaves, states(opt_state), strict=True)], tree)
+            return pack_states([update(i, g, s) for g, s in zip(leaves, states(opt_state), strict=True)], tree)
 
         def tree_params(opt_state: OptimizerState) -> Any:
             return tree_unflatten(opt_state.tree_def, [get_params(s) for s in states(opt_state)])
 
         return Optimizer(tree_init, tree_update, tree_params)
 
-    return made
+    return make_optimizer
 
 
 # -- optimizers ------------------------------------------------------------------------------------------------------------------

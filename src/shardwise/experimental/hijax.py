@@ -22,7 +22,7 @@ from shardwise.ref import AbstractRef as AbstractRef
 from shardwise.sharding.context import tracing as _in_program
 
 
-def _unsupported(what: str) -> NoReturn:
+def _raise_unsupported(what: str) -> NoReturn:
     raise NotImplementedError(
         f"{what}: programs take arrays only, no values of declared types. Register the class as a pytree of arrays with "
         "tree_util.register_pytree_node."
@@ -75,9 +75,11 @@ class HiPrimitive:
         Raises NotImplementedError for traced operands, and in a program for values that may change between its calls.
         """
         if any(isinstance(x, _Tracer) for x in args):
-            _unsupported(f"the primitive {self.name} of traced values")
+            _raise_unsupported(f"the primitive {self.name} of traced values")
         if _in_program.get() and any(map(_may_change, args)):
-            _unsupported(f"the primitive {self.name}, which reads or writes a value that may change, in a program")
+            _raise_unsupported(
+                f"the primitive {self.name}, which reads or writes a value that may change, in a program"
+            )
         return self.to_lojax(*args, **params)
 
 

@@ -65,7 +65,7 @@ def jet(
     for number in range(order + 1):
         scale = 1 if factorial_scaled else math.factorial(number)
         derivatives.append([d if scale == 1 else d / scale for d in function(as_array(0.0))])
-        function = _differentiated(function)
+        function = _differentiate(function)
     per_output = (
         [list(column) for column in zip(*derivatives[1:], strict=True)] if order else [[] for _ in derivatives[0]]
     )
@@ -74,7 +74,7 @@ def jet(
     return value, tree_map(lambda box: box.items, boxes, is_leaf=lambda x: isinstance(x, _Box))
 
 
-def _differentiated(function: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
+def _differentiate(function: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
     return lambda t: jvp(function, (t,), (as_array(1.0),))[1]
 
 

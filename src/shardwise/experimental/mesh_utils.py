@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.base.listing import listing as _listing
 from shardwise.sharding import Device
 from shardwise.sharding import devices as all_devices
-from shardwise.sharding.ownership import arranged
+from shardwise.sharding.ownership import arrange_devices
 
 __all__ = ["create_device_mesh", "create_hybrid_device_mesh"]
 
@@ -49,7 +49,7 @@ def create_device_mesh(
             f"Number of devices {len(chosen)} must equal the product of mesh_shape {shape}, which is "
             f"{math.prod(shape)}. Pass so many, as devices=jax.devices()[:{math.prod(shape)}], or use jax.make_mesh."
         )
-    return arranged(chosen, shape)
+    return arrange_devices(chosen, shape)
 
 
 def create_hybrid_device_mesh(

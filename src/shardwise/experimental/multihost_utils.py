@@ -87,10 +87,10 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     >>> jax.experimental.multihost_utils.process_allgather(jnp.arange(2))
     array([[0, 1]], dtype=int32)
     """
-    return tree_map(lambda x: _gathered(x, tiled), in_tree)
+    return tree_map(lambda x: _gather_value(x, tiled), in_tree)
 
 
-def _gathered(x: Any, tiled: bool) -> np.ndarray:
+def _gather_value(x: Any, tiled: bool) -> np.ndarray:
     if isinstance(x, ArrayImpl) and not x.is_fully_addressable:
         if not tiled and config.dialect.arrays.allgather_needs_tiled:
             raise ValueError(
@@ -207,7 +207,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
     >>> jax.experimental.multihost_utils.reached_preemption_sync_point(0)
     False
     """
-    return is_initialized() and preemption.reached(int(step_id))
+    return is_initialized() and preemption.reached_end(int(step_id))
 
 
 @contextmanager

@@ -151,7 +151,7 @@ def deserialize_and_load(
         ids, client.devices() if execution_devices is None else list(execution_devices), execution_devices is None
     )
     parts = _Unpickler(buffer, devices).load()
-    entry = _compiled(parts, out_tree, None if execution_devices is None else devices[ids[0]])
+    entry = _compile_anew(parts, out_tree, None if execution_devices is None else devices[ids[0]])
     return Compiled(_Loaded(parts, in_tree, out_tree, entry))
 
 
@@ -172,7 +172,7 @@ class _Loaded(Lowered):
         self._orders = parts["argument orders"]
 
 
-def _compiled(parts: Mapping[str, Any], out_tree: PyTreeDef, device: Device | None) -> Entry:
+def _compile_anew(parts: Mapping[str, Any], out_tree: PyTreeDef, device: Device | None) -> Entry:
     """The program compiled anew; `device`: the first one, where the caller chose."""
     sigs: list[Signature] = [signature(*fields) for fields in parts["signatures"]]
     consts = [

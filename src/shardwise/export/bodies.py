@@ -15,7 +15,7 @@ from shardwise.base.caches import Bounded
 from shardwise.base.tree import PyTreeDef
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature, signature
-from shardwise.export.dims import evaluated
+from shardwise.export.dims import evaluate_size
 from shardwise.export.samples import Samples
 from shardwise.export.scopes import SymbolicScope
 from shardwise.export.templates import Unlike, array_type, instance_of, same_program, template_of
@@ -157,7 +157,7 @@ class TracedBody:
 
     def program(self, sizes: Sizes) -> tuple[Program, list[Any]]:
         """The function's own trace, with its custom derivatives."""
-        return _called(self.traces[0] if self._scope is None else self._trace(sizes))
+        return _trace_program(self.traces[0] if self._scope is None else self._trace(sizes))
 
     def portable(self) -> Portable:
         """The template of the traces.
@@ -169,12 +169,12 @@ class TracedBody:
             return self._template()
         except Unlike as first:
             if self.samples is None or self.samples.more:
-                raise _refused(self.traces[0], first) from None
+                raise _refusal_error(self.traces[0], first) from None
         self._sample(True)
         try:
             return self._template()
         except Unlike as error:
-            raise _refused(self.traces[0], error) from None
+            raise _refusal_error(self.traces[0], error) from None
 
     def _template(self) -> Portable:
         if self.samples is None or self._scope is None:
@@ -235,7 +235,7 @@ class LoadedBody:
             if isinstance(part, str):
                 raise ValueError(part)
             program = verify(instance_of(part.program, sizes))
-            wanted = [tuple(evaluated(d, sizes) for d in t.shape) for t in self._in_avals]
+            wanted = [tuple(evaluate_size(d, sizes) for d in t.shape) for t in self._in_avals]
             if [t.shape for t in program.in_types[program.num_consts :]] != wanted:
                 raise ValueError(f"it takes {', '.join(t.str_short() for t in program.in_types)}")
             return Part(program, part.constants)
@@ -259,7 +259,7 @@ def _small(env: Sizes, samples: Samples) -> dict[str, int]:
 
 
 def _part(trace: Traced) -> Part:
-    program, consts = _called(trace)
+    program, consts = _trace_program(trace)
     return Part(with_abstract_meshes(live_equations(inline_calls(program))), [_constant(c) for c in consts])
 
 
@@ -288,7 +288,7 @@ def _holds(main: Part, env: Sizes, own: Part) -> bool:
     return same_program(program, own.program)
 
 
-def _refused(trace: Traced, reason: Unlike) -> NotImplementedError:
+def _refusal_error(trace: Traced, reason: Unlike) -> NotImplementedError:
     return NotImplementedError(
         f"serialize: {trace.fun_name} has no program that holds for all sizes of its symbolic dims: {reason}. Give the scope "
         "constraints that leave such sizes out (symbolic_shape(..., constraints=['b <= 1024'])), export it for numbers, or call it without "
@@ -304,7 +304,7 @@ def _constant(x: Any) -> Constant:
     return x.aval, np.asarray(x.dense)
 
 
-def _called(trace: Traced) -> tuple[Program, list[Any]]:
+def _trace_program(trace: Traced) -> tuple[Program, list[Any]]:
     """The traced call as a program, with its shardings as constraints on abstract meshes."""
     traced = trace._traced
     ins, outs = _shardings(trace)

@@ -93,7 +93,7 @@ class _Writer:
     def write(self, value: Any) -> Any:
         if value is None or type(value) in (bool, int, str):
             return value
-        found = self._tagged(value)
+        found = self._tag_value(value)
         if found is None:
             raise NotSerializable(f"{value!r} of type {type(value).__module__}.{type(value).__qualname__}")
         return found
@@ -101,9 +101,9 @@ class _Writer:
     def _all(self, values: Any) -> list[Any]:
         return [self.write(v) for v in values]
 
-    def _tagged(self, value: Any) -> list[Any] | None:
+    def _tag_value(self, value: Any) -> list[Any] | None:
         if isinstance(value, enum.Enum):
-            return ["enum", *_named(type(value)), value.name]
+            return ["enum", *_class_name(type(value)), value.name]
         if isinstance(value, int):
             return ["int", int(value)]
         if isinstance(value, (float, complex)) and not isinstance(value, np.generic):
@@ -120,10 +120,10 @@ class _Writer:
         if isinstance(value, slice):
             return ["slice", *self._all((value.start, value.stop, value.step))]
         if isinstance(value, (bytes, bytearray)):
-            return ["bytes", self._kept(bytes(value)), len(value)]
+            return ["bytes", self._keep_bytes(bytes(value)), len(value)]
         if isinstance(value, (np.ndarray, np.generic)):
             array = np.ascontiguousarray(value)
-            place = self._kept(array.tobytes())
+            place = self._keep_bytes(array.tobytes())
             return ["array", place, _dtype_data(array.dtype), list(np.shape(value)), isinstance(value, np.generic)]
         if isinstance(value, KeyDtype):
             return ["keys", next(name for name, kind in KEY_DTYPES.items() if kind == value)]
@@ -135,7 +135,7 @@ class _Writer:
             return ["op", value.name]
         return self._of_ours(value)
 
-    def _kept(self, data: bytes) -> int:
+    def _keep_bytes(self, data: bytes) -> int:
         place, self.offset = self.offset, self.offset + len(data)
         self.arrays.append(data)
         return place
@@ -157,7 +157,7 @@ class _Writer:
         if isinstance(value, Number):
             return ["number", value.kind, self.write(value.size), value.divisor]
         if isinstance(value, Record):
-            return ["record", *_named(value.kind), True, *[[name, self.write(v)] for name, v in value.values]]
+            return ["record", *_class_name(value.kind), True, *[[name, self.write(v)] for name, v in value.values]]
         if isinstance(value, (Mesh, AbstractMesh)):
             mesh = value.abstract_mesh
             return ["mesh", *self._all((mesh.axis_sizes, mesh.axis_names)), [t.name for t in mesh.axis_types or ()]]
@@ -166,7 +166,7 @@ class _Writer:
         if is_dataclass(value) and not isinstance(value, type):
             return [
                 "record",
-                *_named(type(value)),
+                *_class_name(type(value)),
                 False,
                 *[[f.name, self.write(getattr(value, f.name))] for f in fields(value)],
             ]
@@ -174,7 +174,7 @@ class _Writer:
             names: tuple[str, ...] = value._fields  # pyright: ignore[reportAttributeAccessIssue]
             return [
                 "record",
-                *_named(type(value)),
+                *_class_name(type(value)),
                 False,
                 *[[n, self.write(v)] for n, v in zip(names, value, strict=True)],
             ]
@@ -355,7 +355,7 @@ class _Reader:
         return program
 
 
-def _named(kind: type) -> tuple[str, str]:
+def _class_name(kind: type) -> tuple[str, str]:
     """Module and name of a class that bytes may name."""
     _class(kind.__module__, kind.__qualname__, object)
     return kind.__module__, kind.__qualname__

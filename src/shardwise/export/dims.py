@@ -25,7 +25,7 @@ class Operation(NamedTuple):
 
     def evaluate(self, env: Env) -> int:
         """Its value where the variables have these values."""
-        return _COMPUTE[self.kind](evaluated(self.left, env), evaluated(self.right, env))
+        return _COMPUTE[self.kind](evaluate_size(self.left, env), evaluate_size(self.right, env))
 
     def __str__(self) -> str:
         return f"{self.kind}({self.left}, {self.right})"
@@ -130,24 +130,24 @@ class SymbolicDim:
         return result
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._divided(other)[0]
+        return self._divide(other)[0]
 
     def __mod__(self, other: Any) -> Any:
-        return self._divided(other)[1]
+        return self._divide(other)[1]
 
     def __divmod__(self, other: Any) -> Any:
-        return self._divided(other)
+        return self._divide(other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return SymbolicDim({(): _integer(other)}, self.scope)._divided(self)[0]
+        return SymbolicDim({(): _integer(other)}, self.scope)._divide(self)[0]
 
     def __rmod__(self, other: Any) -> Any:
-        return SymbolicDim({(): _integer(other)}, self.scope)._divided(self)[1]
+        return SymbolicDim({(): _integer(other)}, self.scope)._divide(self)[1]
 
     def __rdivmod__(self, other: Any) -> Any:
-        return SymbolicDim({(): _integer(other)}, self.scope)._divided(self)
+        return SymbolicDim({(): _integer(other)}, self.scope)._divide(self)
 
-    def _divided(self, other: Any) -> tuple[Any, Any]:
+    def _divide(self, other: Any) -> tuple[Any, Any]:
         """Quotient and remainder. The terms that the divisor divides are taken out; the rest stays an `Operation`."""
         right = self._with(other, "for division")
         if right is None:
@@ -201,18 +201,18 @@ class SymbolicDim:
         return not (low == high == 0)
 
     def __ge__(self, other: Any) -> bool:
-        return self._compared(other, ">=", self - other)
+        return self._compare(other, ">=", self - other)
 
     def __le__(self, other: Any) -> bool:
-        return self._compared(other, "<=", other - self)
+        return self._compare(other, "<=", other - self)
 
     def __gt__(self, other: Any) -> bool:
-        return self._compared(other, ">", self - other - 1)
+        return self._compare(other, ">", self - other - 1)
 
     def __lt__(self, other: Any) -> bool:
-        return self._compared(other, "<", other - self - 1)
+        return self._compare(other, "<", other - self - 1)
 
-    def _compared(self, other: Any, sign: str, difference: Any) -> bool:
+    def _compare(self, other: Any, sign: str, difference: Any) -> bool:
         """Whether the difference is >= 0."""
         if is_nonnegative(difference):
             return True
@@ -242,15 +242,15 @@ def simplest(dim: SymbolicDim) -> Any:
 
 def greatest(left: Any, right: Any) -> Any:
     """The greater of two sizes."""
-    return _chosen("max", left, right)
+    return _choose_bound("max", left, right)
 
 
 def least(left: Any, right: Any) -> Any:
     """The lesser of two sizes."""
-    return _chosen("min", left, right)
+    return _choose_bound("min", left, right)
 
 
-def _chosen(kind: str, left: Any, right: Any) -> Any:
+def _choose_bound(kind: str, left: Any, right: Any) -> Any:
     scope = next((x.scope for x in (left, right) if isinstance(x, SymbolicDim)), None)
     if scope is None or left == right:
         return _COMPUTE[kind](left, right)
@@ -260,7 +260,7 @@ def _chosen(kind: str, left: Any, right: Any) -> Any:
     return SymbolicDim({((Operation(kind, left, right), 1),): 1}, scope)
 
 
-def evaluated(size: Any, env: Env) -> int:
+def evaluate_size(size: Any, env: Env) -> int:
     """A size as a number where the variables have these values."""
     return size.evaluate(env) if isinstance(size, SymbolicDim) else size
 

@@ -27,9 +27,9 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.export.bodies import Body, LoadedBody, Part, Portable, Sizes, TracedBody
 from shardwise.export.codec import NotSerializable, from_bytes, to_bytes
-from shardwise.export.dims import SymbolicDim, evaluated
+from shardwise.export.dims import SymbolicDim, evaluate_size
 from shardwise.export.safety_checks import DisabledSafetyCheck
-from shardwise.export.scopes import SymbolicScope, solved
+from shardwise.export.scopes import SymbolicScope, solve_sizes
 from shardwise.export.templates import array_type
 from shardwise.export.trees import tree_as_data, tree_from_data
 from shardwise.ir import ShapedArray, eval_program
@@ -243,7 +243,7 @@ class Exported:
                         f"Shape mismatch for {name}.shape[{i}] (expected same constant): expected {wanted.shape} and called "
                         f"with {aval.shape}"
                     )
-        return solved([t.shape for t in self.in_avals], [t.shape for t in avals], names)
+        return solve_sizes([t.shape for t in self.in_avals], [t.shape for t in avals], names)
 
     def _function(self, sizes: Sizes) -> Callable[..., Any]:
         """The flat function for these sizes, with the derivative that `vjp` gives."""
@@ -333,11 +333,11 @@ def export(
             dims[0][1].scope.check_same(dim, f"when exporting {name_of(fun_jit)}, at {name},")
 
         def trace(sizes: Sizes) -> Any:
-            sized = tree_map(lambda leaf: _sized(leaf, sizes), (args, kwargs)) if sizes else (args, kwargs)
+            sized = tree_map(lambda leaf: _replace_sizes(leaf, sizes), (args, kwargs)) if sizes else (args, kwargs)
             return fun_jit.trace(*sized[0], **sized[1])
 
         names = sorted(set[str]().union(*(d.variables() for _, d in dims)))
-        return _exported(trace, names, dims[0][1].scope if dims else None, chosen, tuple(disabled_checks))
+        return _export_traced(trace, names, dims[0][1].scope if dims else None, chosen, tuple(disabled_checks))
 
     return exporter
 
@@ -356,10 +356,10 @@ def deserialize(blob: bytes | bytearray) -> Exported:
     data = from_bytes(blob)
     if not isinstance(data, dict) or "program" not in data:
         raise ValueError("deserialize: the bytes hold no exported function.")
-    return _loaded(data)  # pyright: ignore[reportUnknownArgumentType]
+    return _load_exported(data)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _loaded(data: dict[str, Any]) -> Exported:
+def _load_exported(data: dict[str, Any]) -> Exported:
     nested = data["vjp"]
     in_tree, out_tree = map(tree_from_data, data["trees"])
     return Exported(
@@ -374,7 +374,7 @@ def _loaded(data: dict[str, Any]) -> Exported:
         platforms=data["platforms"],
         disabled_safety_checks=tuple(map(DisabledSafetyCheck, data["checks"])),
         _body=LoadedBody(_portable(*data["program"]), data["types"][0], data["name"]),
-        _get_vjp=None if nested is None else lambda _: _loaded(nested),
+        _get_vjp=None if nested is None else lambda _: _load_exported(nested),
     )
 
 
@@ -391,7 +391,7 @@ def default_export_platform() -> str:
     return default_backend()
 
 
-def _exported(
+def _export_traced(
     trace: Callable[[Sizes], Any],
     names: Sequence[str],
     scope: SymbolicScope | None,
@@ -402,8 +402,8 @@ def _exported(
     shape = body.shape()
     if body.samples is not None:
         env = body.samples.envs[0]  # raises where the arguments do not determine the dims
-        sizes = [[evaluated(d, env) for d in t.shape] for t in shape.in_avals]
-        solved([t.shape for t in shape.in_avals], sizes, [f"args[{i}]" for i in range(len(sizes))])
+        sizes = [[evaluate_size(d, env) for d in t.shape] for t in shape.in_avals]
+        solve_sizes([t.shape for t in shape.in_avals], sizes, [f"args[{i}]" for i in range(len(sizes))])
     return Exported(
         fun_name=shape.name,
         in_tree=shape.in_tree,
@@ -435,10 +435,10 @@ def _vjp_of(exported: Exported, names: Sequence[str], scope: SymbolicScope | Non
         wrapped = (
             jit(fun_vjp_jax, in_shardings=(*ins, *outs), out_shardings=ins) if any((*ins, *outs)) else jit(fun_vjp_jax)
         )
-        types = [array_type([evaluated(d, sizes) for d in t.shape], t) for t in (*exported.in_avals, *tangents)]
+        types = [array_type([evaluate_size(d, sizes) for d in t.shape], t) for t in (*exported.in_avals, *tangents)]
         return wrapped.trace(*[ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types])
 
-    return _exported(trace, names, scope, exported.platforms, exported.disabled_safety_checks)
+    return _export_traced(trace, names, scope, exported.platforms, exported.disabled_safety_checks)
 
 
 def _type_of_cotangent(aval: ShapedArray) -> ShapedArray:
@@ -446,12 +446,12 @@ def _type_of_cotangent(aval: ShapedArray) -> ShapedArray:
     return aval if like.dtype == aval.dtype else array_type(aval.shape, like.update(shape=(1,) * aval.ndim))
 
 
-def _sized(leaf: Any, sizes: Sizes) -> Any:
+def _replace_sizes(leaf: Any, sizes: Sizes) -> Any:
     """A type with numbers in the place of symbolic dims."""
     shape = getattr(leaf, "shape", None)
     if not isinstance(shape, tuple) or not any(isinstance(d, SymbolicDim) for d in shape):
         return leaf
-    numbers = tuple(evaluated(d, sizes) for d in shape)
+    numbers = tuple(evaluate_size(d, sizes) for d in shape)
     sharding = getattr(leaf, "sharding", None)
     return ShapeDtypeStruct(numbers, leaf.dtype, sharding=sharding, weak_type=getattr(leaf, "weak_type", False))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from shardwise.export.dims import SymbolicDim, evaluated, greatest, least, simplest
+from shardwise.export.dims import SymbolicDim, evaluate_size, greatest, least, simplest
 from shardwise.export.scopes import SymbolicScope
 
 Env = Mapping[str, int]
@@ -46,7 +46,7 @@ class Samples:
         self.more = more
         self._products = list(_products(self.names))
         pools = {name: _pool(name, scope) for name in self.names}
-        self.envs = list(_chosen(pools, scope, len(self._products) + 3, fixed)) if names else [fixed]
+        self.envs = list(_choose_values(pools, scope, len(self._products) + 3, fixed)) if names else [fixed]
         self.small = [] if fixed else list(_small(self.names, self.envs[-1], scope))
         self.far = list(_far(self.names, self.envs[-1], scope))
         if more:
@@ -54,7 +54,7 @@ class Samples:
             for name in self.names:
                 row = [n for n in _row(name, scope) if n not in {v for k, v in base.items() if k != name}]
                 envs = [{**base, name: n} for n in row]
-                self.envs += [env for env in envs if scope.violated(env) is None and env not in self.envs]
+                self.envs += [env for env in envs if scope.violated_constraint(env) is None and env not in self.envs]
         self._found: dict[tuple[int, ...], Any] = {}
 
     def fit(self, values: Sequence[int]) -> Any:
@@ -71,7 +71,7 @@ class Samples:
         return self._found[key]
 
     def _gives(self, size: Any, values: Sequence[int]) -> bool:
-        return all(evaluated(size, env) == n for env, n in self._where(values))
+        return all(evaluate_size(size, env) == n for env, n in self._where(values))
 
     def _where(self, values: Sequence[int]) -> list[tuple[Env, int]]:
         return list(zip((*self.envs, *self.small), values, strict=False))
@@ -140,19 +140,20 @@ def _pool(name: str, scope: SymbolicScope) -> list[int]:
         if set().union(*(s.variables() for s in c[2:] if isinstance(s, SymbolicDim))) == {name}
     ]
 
-    def allowed(n: int) -> bool:
+    def is_allowed(n: int) -> bool:
         return low <= n <= high and all(
-            _holds(sign, evaluated(left, {name: n}), evaluated(right, {name: n})) for _, sign, left, right in own
+            _holds(sign, evaluate_size(left, {name: n}), evaluate_size(right, {name: n}))
+            for _, sign, left, right in own
         )
 
     first = int(max(low, 5))
-    found = sorted(n for n in _SIZES if allowed(n))
+    found = sorted(n for n in _SIZES if is_allowed(n))
     for n in range(first, first + 4096):
         if len(found) >= len(_SIZES):
             break
-        if n not in found and allowed(n):
+        if n not in found and is_allowed(n):
             found.append(n)
-    return found or [n for n in range(int(low), first) if allowed(n)]
+    return found or [n for n in range(int(low), first) if is_allowed(n)]
 
 
 def _row(name: str, scope: SymbolicScope) -> range:
@@ -165,7 +166,7 @@ def _holds(sign: str, a: int, b: int) -> bool:
     return a == b if sign == "==" else a >= b if sign == ">=" else a <= b
 
 
-def _chosen(
+def _choose_values(
     pools: Mapping[str, Sequence[int]], scope: SymbolicScope, count: int, fixed: Env
 ) -> Iterator[dict[str, int]]:
     """Values of all variables that the constraints allow, no two variables alike where that can be."""
@@ -176,7 +177,7 @@ def _chosen(
             if len(seen) >= count:
                 return
             env = {**fixed, **{name: numbers.choice(pool) for name, pool in pools.items() if pool}}
-            if len(env) < len(fixed) + len(pools) or env in seen or scope.violated(env) is not None:
+            if len(env) < len(fixed) + len(pools) or env in seen or scope.violated_constraint(env) is not None:
                 continue
             if distinct and not _distinct(env, pools):
                 continue
@@ -199,7 +200,11 @@ def _small(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[di
     ones = [dict.fromkeys(c, 1) for count in range(1, len(names) + 1) for c in itertools.combinations(names, count)]
     for changed in (*ones, *[{name: n} for name in names for n in range(2, _LEAST)]):
         env = {**base, **changed}
-        if env != base and all(_in(scope.range_of(k), n) for k, n in changed.items()) and scope.violated(env) is None:
+        if (
+            env != base
+            and all(_in(scope.range_of(k), n) for k, n in changed.items())
+            and scope.violated_constraint(env) is None
+        ):
             yield env
 
 
@@ -214,7 +219,7 @@ def _far(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[dict
                 for i, (name, (low, high)) in enumerate(zip(chosen, ranges, strict=True))
             }
             env = {**base, **given}
-            if env != base and env not in seen and scope.violated(env) is None:
+            if env != base and env not in seen and scope.violated_constraint(env) is None:
                 seen.append(env)
                 yield env
 

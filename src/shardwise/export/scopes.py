@@ -14,7 +14,7 @@ from typing import Any
 from shardwise.base.dtypes import canonicalize
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_structure, tree_unflatten
 from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.export.dims import SymbolicDim, evaluated, greatest, is_nonnegative, least, simplest
+from shardwise.export.dims import SymbolicDim, evaluate_size, greatest, is_nonnegative, least, simplest
 from shardwise.ops.rules.convert import as_value
 
 
@@ -49,7 +49,7 @@ class SymbolicScope:
         sign = next((s for s in ("==", ">=", "<=") if s in text), None)
         if sign is None:
             raise ValueError(f"Unsupported symbolic constraint {text!r}: it must hold one of ==, >=, <=.")
-        left, right = (_parsed(part.strip(), self, text) for part in text.split(sign, 1))
+        left, right = (_parse_size(part.strip(), self, text) for part in text.split(sign, 1))
         difference = left - right
         if not isinstance(difference, SymbolicDim):
             holds = difference == 0 if sign == "==" else difference >= 0 if sign == ">=" else difference <= 0
@@ -92,10 +92,10 @@ class SymbolicScope:
                 "function by one call of symbolic_shape, or pass scope= to each."
             )
 
-    def violated(self, env: Mapping[str, int]) -> str | None:
+    def violated_constraint(self, env: Mapping[str, int]) -> str | None:
         """The text of a constraint that does not hold for these values."""
         for text, sign, left, right in self.constraints:
-            a, b = evaluated(left, env), evaluated(right, env)
+            a, b = evaluate_size(left, env), evaluate_size(right, env)
             if not (a == b if sign == "==" else a >= b if sign == ">=" else a <= b):
                 return text
         return None
@@ -161,7 +161,7 @@ def symbolic_shape(
                 )
             dims.append(given[i])
             continue
-        dims.append(_parsed(word, scope, text))
+        dims.append(_parse_size(word, scope, text))
         if isinstance(dims[i], int) and given is not None and i < len(given) and given[i] != dims[i]:
             raise ValueError(
                 f"symbolic_shape({text!r}): dim {i} is {word}, and {given[i]} in like={given}. Give one size, or `_`."
@@ -233,7 +233,7 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _parsed(word: str, scope: SymbolicScope, text: str) -> Any:
+def _parse_size(word: str, scope: SymbolicScope, text: str) -> Any:
     """The size that an expression gives."""
     try:
         node = ast.parse(word.replace("^", "**"), mode="eval").body
@@ -280,7 +280,9 @@ def _size(node: ast.expr, scope: SymbolicScope, text: str) -> Any:
     )
 
 
-def solved(shapes: Sequence[Sequence[Any]], sizes: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, int]:
+def solve_sizes(
+    shapes: Sequence[Sequence[Any]], sizes: Sequence[Sequence[int]], names: Sequence[str]
+) -> dict[str, int]:
     """The variables' values by which the symbolic `shapes` become `sizes`.
 
     Args:
@@ -310,13 +312,13 @@ def solved(shapes: Sequence[Sequence[Any]], sizes: Sequence[Sequence[int]], name
             raise unsolvable(rest[0][0], specs)
         waiting = rest
     for dim, n in pairs:
-        if evaluated(dim, env) != n:
-            raise refuse(f"'{dim}' should be {evaluated(dim, env)} where {_values(env)}, and is {n}.")
+        if evaluate_size(dim, env) != n:
+            raise refuse(f"'{dim}' should be {evaluate_size(dim, env)} where {_values(env)}, and is {n}.")
     for name, value in env.items():
         if value < 1:
             raise refuse(f"Expected value >= 1 for dimension variable '{name}', and it is {value}.")
     for dim, _ in pairs:
-        broken = dim.scope.violated(env) if isinstance(dim, SymbolicDim) else None
+        broken = dim.scope.violated_constraint(env) if isinstance(dim, SymbolicDim) else None
         if broken is not None:
             raise refuse(f"The constraint {broken!r} does not hold where {_values(env)}.")
     return env
@@ -344,7 +346,7 @@ def _solve(dim: SymbolicDim, size: int, env: dict[str, int], refuse: Any) -> boo
         others = SymbolicDim({tuple((f, n) for f, n in product if f != name): c}, dim.scope)
         if name in others.variables() or any(n != 1 for _, n in powers):
             return False
-        value = evaluated(simplest(others), env)
+        value = evaluate_size(simplest(others), env)
         constant, slope = (constant, slope + value) if powers else (constant + value, slope)
     if slope == 0:
         return False
@@ -359,4 +361,4 @@ def _values(env: Mapping[str, int]) -> str:
     return ", ".join(f"{k} = {v}" for k, v in env.items())
 
 
-__all__ = ["SymbolicScope", "is_nonnegative", "is_symbolic_dim", "solved", "symbolic_args_specs", "symbolic_shape"]
+__all__ = ["SymbolicScope", "is_nonnegative", "is_symbolic_dim", "solve_sizes", "symbolic_args_specs", "symbolic_shape"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from shardwise.base.caches import Interned
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.export.dims import SymbolicDim, evaluated
+from shardwise.export.dims import SymbolicDim, evaluate_size
 from shardwise.export.samples import Samples
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var
 from shardwise.ir.digest import ProgramDigest
@@ -79,7 +79,7 @@ class Number:
 
     def value(self, sizes: Mapping[str, int]) -> Any:
         """The number for these sizes."""
-        n = evaluated(self.size, sizes)
+        n = evaluate_size(self.size, sizes)
         x = n / self.divisor
         match self.kind:
             case "int":
@@ -286,10 +286,10 @@ class _Instance:
 
     def program(self, template: Program) -> Program:
         if id(template) not in self.known:
-            self.known[id(template)] = self._made(template)
+            self.known[id(template)] = self._make_instance(template)
         return self.known[id(template)]
 
-    def _made(self, template: Program) -> Program:
+    def _make_instance(self, template: Program) -> Program:
         names: dict[Var, Var] = {}
 
         def define(var: Var) -> Var:
@@ -312,7 +312,7 @@ class _Instance:
         if isinstance(value, SymbolicDim):
             return value.evaluate(self.sizes)
         if isinstance(value, SymbolicArray):
-            return array_type([evaluated(d, self.sizes) for d in value.shape], value)
+            return array_type([evaluate_size(d, self.sizes) for d in value.shape], value)
         if isinstance(value, NumberLiteral):
             return Literal(np.asarray(value.number.value(self.sizes)).astype(value.value.dtype), value.aval)
         if isinstance(value, Number):

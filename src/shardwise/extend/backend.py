@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from shardwise.base.refused import refusing
+from shardwise.base.refused import refuse_names
 from shardwise.sharding import Device
 from shardwise.sharding import devices as all_devices
 from shardwise.sharding.backend import default_device
@@ -40,4 +40,4 @@ def clear_in_memory_compilation_cache() -> None:
     clear_caches()
 
 
-__getattr__ = refusing(__name__, "there is one backend, which is NumPy's; devices() lists its devices")
+__getattr__ = refuse_names(__name__, "there is one backend, which is NumPy's; devices() lists its devices")

@@ -5,7 +5,7 @@ from typing import Any
 
 from shardwise.base.gone import REFUSING as _REFUSING
 from shardwise.base.listing import listing as _listing
-from shardwise.base.refused import refused as _refused
+from shardwise.base.refused import refuse_name as _refused
 from shardwise.transforms.programs.primitives import LowerFun
 from shardwise.transforms.programs.primitives import register_lowering as register_lowering
 

@@ -9,11 +9,11 @@ from shardwise.transforms.programs.primitives import apply_primitive as apply_pr
 __all__ = ["apply_primitive", "canonicalize_dtype_handlers", "pytype_aval_mappings"]
 
 
-def _unchanged(x: Any) -> Any:
+def _identity(x: Any) -> Any:
     return x
 
 
-canonicalize_dtype_handlers = dict.fromkeys(pytype_aval_mappings, _unchanged)
+canonicalize_dtype_handlers = dict.fromkeys(pytype_aval_mappings, _identity)
 
 
 if not TYPE_CHECKING:  # checkers know the names; others are mistakes

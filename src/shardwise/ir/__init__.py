@@ -25,7 +25,7 @@ from shardwise.ir.op import Steps as Steps
 from shardwise.ir.op import UndefinedPrimal as UndefinedPrimal
 from shardwise.ir.op import all_ops as all_ops
 from shardwise.ir.op import define_op as define_op
-from shardwise.ir.op import unwrapped as unwrapped
+from shardwise.ir.op import unwrap_op as unwrap_op
 from shardwise.ir.program import Atom as Atom
 from shardwise.ir.program import Equation as Equation
 from shardwise.ir.program import Kernel as Kernel
@@ -40,7 +40,7 @@ from shardwise.ir.program import kept_equations as kept_equations
 from shardwise.ir.program import live_equations as live_equations
 from shardwise.ir.program import map_equations as map_equations
 from shardwise.ir.program import map_programs as map_programs
-from shardwise.ir.program import overwritten as overwritten
+from shardwise.ir.program import overwritten_operands as overwritten_operands
 from shardwise.ir.program import source_text as source_text
 from shardwise.ir.program import subprograms as subprograms
 from shardwise.ir.recording import ProgramTrace as ProgramTrace

@@ -40,7 +40,7 @@ def types_table() -> Types:
     return config.dialect_of(ERA.get()).types
 
 
-def varying_checked() -> bool:
+def checks_variance() -> bool:
     """Whether carries, branches and operands must agree in the axes over which they vary."""
     return CHECK_VMA.get() and types_table().vma_checked
 

@@ -43,28 +43,32 @@ class ProgramDigest:
         self.sequence: list[tuple[bytes, Equation]] = []
         self.equations: list[tuple[bytes, Equation]] = []
         for i, var in enumerate(program.inputs):
-            self._values[var] = _hash(b"input", str(i).encode(), encoded(var.aval, ordered))
+            self._values[var] = _hash(b"input", str(i).encode(), encode_params(var.aval, ordered))
         for eqn in program.equations:
             own = _hash(
                 b"equation",
                 eqn.op.name.encode(),
-                encoded(eqn.params, ordered),
+                encode_params(eqn.params, ordered),
                 *[self.of(a) for a in eqn.inputs],
-                *[encoded(v.aval, ordered) for v in eqn.outputs],
+                *[encode_params(v.aval, ordered) for v in eqn.outputs],
             )
             self.equations.append((own, eqn))
             if _has_order(eqn, ordered):
                 self.sequence.append((own, eqn))
             for i, var in enumerate(eqn.outputs):
                 self._values[var] = _hash(own, str(i).encode())
-        parts = [encoded(v.aval, ordered) for v in program.inputs]
+        parts = [encode_params(v.aval, ordered) for v in program.inputs]
         parts += [own for own, _ in self.sequence]
         self.whole = _hash(b"program", *parts, b"results", *[self.of(a) for a in program.outputs])
 
     def of(self, atom: Atom) -> bytes:
         """The hash of a value."""
         if isinstance(atom, Literal):
-            return _hash(b"literal", encoded(atom.aval, self._ordered), encoded(np.asarray(atom.value), self._ordered))
+            return _hash(
+                b"literal",
+                encode_params(atom.aval, self._ordered),
+                encode_params(np.asarray(atom.value), self._ordered),
+            )
         return self._values[atom]
 
 
@@ -84,7 +88,7 @@ def _never(eqn: Equation) -> bool:
     return False
 
 
-def encoded(value: Any, ordered: Ordered = _never) -> bytes:
+def encode_params(value: Any, ordered: Ordered = _never) -> bytes:
     """Bytes that are equal for equal params: numbers by type and bits, arrays by content, programs by digest.
 
     Functions count by their name and code, and by the numbers and functions that they capture; other captured values may differ
@@ -93,7 +97,7 @@ def encoded(value: Any, ordered: Ordered = _never) -> bytes:
     kind = type(value)
     if isinstance(value, ShapedArray):
         return _of_type(value)
-    encode = functools.partial(encoded, ordered=ordered)
+    encode = functools.partial(encode_params, ordered=ordered)
     if value is None or kind is bool or kind is int or kind is str or kind is bytes:
         return f"{kind.__name__} {value!r}".encode()
     if kind is float:
@@ -131,7 +135,7 @@ Encode = Callable[[Any], bytes]
 @functools.lru_cache(maxsize=4096)
 def _of_type(aval: ShapedArray) -> bytes:
     axes = [" ".join(sorted(names)).encode() for names in (aval.vma, aval.unreduced, aval.reduced)]
-    return _hash(b"type", f"{aval.shape} {aval.weak_type} {aval.spec}".encode(), encoded(aval.dtype), *axes)
+    return _hash(b"type", f"{aval.shape} {aval.weak_type} {aval.spec}".encode(), encode_params(aval.dtype), *axes)
 
 
 def _of_function(function: Any, encode: Encode) -> Iterator[bytes]:
@@ -139,7 +143,7 @@ def _of_function(function: Any, encode: Encode) -> Iterator[bytes]:
     yield encode(function.__code__)
 
 
-def _held(cell: Any) -> Any:
+def _cell_contents(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # nothing yet
@@ -172,7 +176,7 @@ def _of_object(value: Any, encode: Encode) -> Iterator[bytes]:
     elif isinstance(getattr(value, "__code__", None), CodeType):
         yield from _of_function(value, encode)
         for cell in value.__closure__ or ():
-            held = _held(cell)
+            held = _cell_contents(cell)
             if isinstance(held, (bool, int, float, complex)):
                 yield encode(held)
             elif isinstance(getattr(held, "__code__", None), CodeType):

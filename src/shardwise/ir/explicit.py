@@ -34,12 +34,12 @@ def complete_types(op: Op, in_types: Types, outs: Types, params: dict[str, Any])
             mesh = _same_mesh(mesh, t)
     # Nothing is explicit, or the op gives complete types (out_sharding=).
     if mesh is None or all(t.mesh is not None for t in outs):
-        partial = _unreduced(op, in_types) if mesh is None else NO_AXES
-        same = _reduced(op, in_types) if mesh is None else NO_AXES
+        partial = _unreduced_axes(op, in_types) if mesh is None else NO_AXES
+        same = _reduced_axes(op, in_types) if mesh is None else NO_AXES
         if not (vma or partial or same):
             return outs
         return tuple(t.update(vma=vma | t.vma, unreduced=partial | t.unreduced, reduced=same | t.reduced) for t in outs)
-    unreduced, reduced = _unreduced(op, in_types), _reduced(op, in_types)
+    unreduced, reduced = _unreduced_axes(op, in_types), _reduced_axes(op, in_types)
     specs = explicit_specs(op, in_types, outs, params)
     result = []
     for out, spec in zip(outs, specs, strict=True):
@@ -59,7 +59,7 @@ def _same_mesh(mesh: AbstractMesh | None, t: ShapedArray) -> AbstractMesh:
     raise ValueError(f"the operands lie on two meshes: {mesh} and {t.mesh}. Move one of them with device_put first.")
 
 
-def _unreduced(op: Op, in_types: Types) -> frozenset[str]:
+def _unreduced_axes(op: Op, in_types: Types) -> frozenset[str]:
     """The axes over which the results are partial sums: those of all operands, or those of one whose co-factors are `reduced`."""
     if not any(t.unreduced for t in in_types):
         return NO_AXES
@@ -69,7 +69,7 @@ def _unreduced(op: Op, in_types: Types) -> frozenset[str]:
     summed = [i for i, t in enumerate(in_types) if t.unreduced]
     if len(summed) == 1 and summed[0] < op.scales:
         axes = in_types[summed[0]].unreduced
-        if all(t.reduced == axes or _unplaced(t) for i, t in enumerate(in_types) if i != summed[0]):
+        if all(t.reduced == axes or _is_unplaced(t) for i, t in enumerate(in_types) if i != summed[0]):
             return axes
     kind = ShardingTypeError if op.additive is not False or op.scales else ShardingNotImplementedErrorSeed
     raise kind(
@@ -78,7 +78,7 @@ def _unreduced(op: Op, in_types: Types) -> frozenset[str]:
     )
 
 
-def _reduced(op: Op, in_types: Types) -> frozenset[str]:
+def _reduced_axes(op: Op, in_types: Types) -> frozenset[str]:
     """The axes over which the results are `reduced`: those of the operands, unless one of them is partial sums there.
 
     Beside an operand that varies over an axis, one that is `reduced` over it becomes varying, too."""
@@ -93,7 +93,7 @@ def _reduced(op: Op, in_types: Types) -> frozenset[str]:
     dtypes = {t.dtype for t in in_types if t.reduced}
     for t in in_types:
         index = t.dtype.kind in "biu" and t.dtype not in dtypes
-        if len(states) > 1 or not (t.reduced - varying == axes or t.unreduced == axes or index or _unplaced(t)):
+        if len(states) > 1 or not (t.reduced - varying == axes or t.unreduced == axes or index or _is_unplaced(t)):
             shown = ", ".join(t.str_short() for t in in_types)
             raise ShardingTypeError(
                 f"{op.name} got operands of which some are reduced over {sorted(axes)} and others are not ({shown}). All inputs should "
@@ -102,7 +102,7 @@ def _reduced(op: Op, in_types: Types) -> frozenset[str]:
     return NO_AXES if any(t.unreduced for t in in_types) else axes
 
 
-def _unplaced(t: ShapedArray) -> bool:
+def _is_unplaced(t: ShapedArray) -> bool:
     """Whether a type names no mesh: that of scalars and of arrays that nobody has placed."""
     return t.mesh is None and not t.vma
 

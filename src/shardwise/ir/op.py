@@ -366,7 +366,7 @@ class Op:
         return self.reduction(params) if callable(self.reduction) else self.reduction
 
 
-def unwrapped(op: Op, params: Params) -> tuple[Op, Params, tuple[tuple[bool, ...], ...]]:
+def unwrap_op(op: Op, params: Params) -> tuple[Op, Params, tuple[tuple[bool, ...], ...]]:
     """The op that runs under any number of vmaps, its params, and for each vmap which operands have its dim (in front)."""
     if "op" not in params:
         return op, params, ()

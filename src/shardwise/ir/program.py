@@ -200,9 +200,9 @@ class ProgramMap:
 
     def params_of(self, eqn: Equation) -> Mapping[str, Any]:
         """The params of the changed equation."""
-        return (self._params.get(id(eqn.params)) or self._changed(eqn))[1]
+        return (self._params.get(id(eqn.params)) or self._mapped_params(eqn))[1]
 
-    def _changed(self, eqn: Equation) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def _mapped_params(self, eqn: Equation) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         found = self._params[id(eqn.params)] = eqn.params, map_programs(eqn, self.of).params
         return found
 
@@ -212,7 +212,7 @@ class ProgramMap:
         new: dict[int, Equation] = {}
         for i, eqn in enumerate(program.equations):
             params = eqn.params
-            found = known.get(id(params)) or self._changed(eqn)
+            found = known.get(id(params)) or self._mapped_params(eqn)
             if found[1] is not params:
                 new[i] = Equation(eqn.op, eqn.inputs, eqn.outputs, found[1], eqn.source)
         if not new:
@@ -247,18 +247,18 @@ class _Printer:
             self.names[atom] = _letters(len(self.names))
         return self.names[atom]
 
-    def typed(self, var: Var) -> str:
+    def typed_name(self, var: Var) -> str:
         return f"{self.name(var)}:{var.aval.str_short()}"
 
     def equation(self, eqn: Equation) -> str:
         params = [f"{k}={_param(v)}" for k, v in eqn.params.items() if not _has_program(v) and v is not None]
         bracket = f"[{' '.join(params)}]" if params else ""
         args = " ".join(self.name(a) for a in eqn.inputs)
-        return f"{' '.join(self.typed(v) for v in eqn.outputs)} = {eqn.op.name}{bracket} {args}".rstrip()
+        return f"{' '.join(self.typed_name(v) for v in eqn.outputs)} = {eqn.op.name}{bracket} {args}".rstrip()
 
     def program(self, program: Program, indent: str = "") -> str:
-        consts = " ".join(self.typed(v) for v in program.inputs[: program.num_consts])
-        args = " ".join(self.typed(v) for v in program.inputs[program.num_consts :])
+        consts = " ".join(self.typed_name(v) for v in program.inputs[: program.num_consts])
+        args = " ".join(self.typed_name(v) for v in program.inputs[program.num_consts :])
         lines = [f"{{ lambda {consts}; {args}. let".replace("lambda ;", "lambda ;")]
         for eqn in program.equations:
             lines.append(f"{indent}    {self.equation(eqn)}")
@@ -305,7 +305,7 @@ def is_update(eqn: Equation) -> bool:
     return eqn.op.updates or (isinstance(inner, Op) and inner.updates and bool(eqn.params["mapped"][0]))
 
 
-def overwritten(eqn: Equation) -> list[Var]:
+def overwritten_operands(eqn: Equation) -> list[Var]:
     """The operands over which an equation's kernel may write a result, where nobody else sees them."""
     over = eqn.op.writes_over
     places = over(eqn.params) if over is not None else (0,) if is_update(eqn) else ()

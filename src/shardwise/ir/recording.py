@@ -218,7 +218,7 @@ def _record(
     undeclared = [r for r, written in trace.used_references.items() if written or trace.declares_reads]
     if undeclared:
         whole = len(undeclared) == len(trace.adopted)
-        raise undeclared[0].undeclared(undeclared, (trace, *recorded) if whole else None)
+        raise undeclared[0].undeclared_error(undeclared, (trace, *recorded) if whole else None)
     return recorded
 
 
@@ -230,12 +230,12 @@ def as_literal(value: Any) -> Any:
 # -- programs on other values --------------------------------------------------------------------------------------------
 
 
-def _bound(eqn: Equation, inputs: Sequence[Any]) -> Any:
+def _bind_equation(eqn: Equation, inputs: Sequence[Any]) -> Any:
     return bind(eqn.op, *inputs, **eqn.params)
 
 
 def eval_program(
-    program: Program, values: Sequence[Any], bound: Callable[[Equation, Sequence[Any]], Any] = _bound
+    program: Program, values: Sequence[Any], bound: Callable[[Equation, Sequence[Any]], Any] = _bind_equation
 ) -> list[Any]:
     """Re-bind a program's equations on `values` (captured values first) under the current trace. `bound` binds one of them."""
     env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))

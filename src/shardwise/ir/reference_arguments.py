@@ -79,7 +79,7 @@ def check_distinct(
             )
 
 
-def closed_over(args: Any, call: TracedArguments | None = None) -> tuple[Any, Callable[[Any], Any]] | None:
+def close_over(args: Any, call: TracedArguments | None = None) -> tuple[Any, Callable[[Any], Any]] | None:
     """Arguments without their references and views, and a function that puts them back; None if there are none.
 
     Raises:

@@ -105,24 +105,24 @@ class Reference:
         if found is not None:
             return found
         passed: list[ProgramTrace] = []
-        while (found := self._seen_at(trace)) is None:
+        while (found := self._array_at(trace)) is None:
             if _records_all(trace):
                 passed.append(trace)
             trace = self._outside(trace)
         for inner in passed:
             inner.used_references.setdefault(self, False)
             if inner.declares_reads:
-                return self._entered(inner, found)
+                return self._enter_trace(inner, found)
         return found
 
-    def _entered(self, trace: ProgramTrace, outer: Array) -> Array:
+    def _enter_trace(self, trace: ProgramTrace, outer: Array) -> Array:
         """The array as an input of the program of `trace`; `outer` is the one around it."""
         self._frames[trace] = trace.adopted[self] = trace.new_arg(outer.aval)
         return self._frames[trace]
 
     def _around(self, trace: Any) -> Array:
         """The array at the nearest trace around this one."""
-        while (found := self._seen_at(trace)) is None:
+        while (found := self._array_at(trace)) is None:
             trace = self._outside(trace)
         return found
 
@@ -132,26 +132,26 @@ class Reference:
         if trace in self._frames:
             self._frames[trace] = value
             return
-        while self._seen_at(trace) is None:
+        while self._array_at(trace) is None:
             if _records_all(trace):
                 outer = self._around(trace)
                 trace.used_references[self] = True
                 if trace.declares_reads:
-                    self._entered(trace, outer)
+                    self._enter_trace(trace, outer)
                 self._frames[trace] = value
                 return
             value = trace.leave_reference(value, self)
             trace = self._outside(trace)
-        self._frames[self._left_for(trace) or trace] = value
+        self._frames[self._trace_left_for(trace) or trace] = value
 
-    def _left_for(self, trace: Any) -> Trace | None:
+    def _trace_left_for(self, trace: Any) -> Trace | None:
         """The trace with an array of the reference from which a call has stepped out to `trace`."""
         left = STEPPED_OUT.get()
         return next((t for t in reversed(left) if t.parent is trace and t in self._frames), None) if left else None
 
-    def _seen_at(self, trace: Any) -> Array | None:
+    def _array_at(self, trace: Any) -> Array | None:
         """The array at `trace`, or at one from which a call has stepped out to it."""
-        left = self._left_for(trace)
+        left = self._trace_left_for(trace)
         return self._frames.get(trace if left is None else left)
 
     @property
@@ -161,7 +161,7 @@ class Reference:
             return False
         trace: Any = current_trace()
         while trace is not None:
-            if self._seen_at(trace) is not None:
+            if self._array_at(trace) is not None:
                 return False
             trace = getattr(trace, "parent", None)
         return True
@@ -171,7 +171,7 @@ class Reference:
         """Whether it was made outside of traced functions."""
         return self._value is None and next(iter(self._frames)) is eager_trace()
 
-    def taken(self) -> Array:
+    def take_array(self) -> Array:
         """The array, for a function that may overwrite its memory: nobody else uses the array."""
         raise NotImplementedError
 
@@ -190,7 +190,7 @@ class Reference:
             raise Ended
         return outer
 
-    def returned_from(self, function: str, kind: str, path: str = "") -> ValueError:
+    def return_error(self, function: str, kind: str, path: str = "") -> ValueError:
         """The error of a function, traced for a transform, that returns the reference, at a path of its results."""
         at = f" at output tree path result{path}" if path else ""
         return ValueError(
@@ -198,7 +198,7 @@ class Reference:
             "references cannot be returned. Return its array, ref[...]."
         )
 
-    def undeclared(self, references: Sequence[Reference], recorded: Any) -> Undeclared:
+    def undeclared_error(self, references: Sequence[Reference], recorded: Any) -> Undeclared:
         """The error of a program that uses these references."""
         return Undeclared(references, recorded)
 
@@ -236,7 +236,7 @@ class ReferenceView:
         """The reference."""
         raise NotImplementedError
 
-    def taken_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
+    def take_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
         """What makes the view again of a reference and of arrays, which hashes, and the arrays of this one."""
         raise NotImplementedError
 
@@ -254,20 +254,20 @@ class OpenView:
 register_pytree_node(OpenView, lambda v: (tuple(v.parts), v.again), lambda again, parts: OpenView(again, tuple(parts)))
 
 
-def opened(tree: Any) -> Any:
+def open_views(tree: Any) -> Any:
     """A tree with an `OpenView` in place of each view."""
 
     def of(x: Any) -> Any:
         if not isinstance(x, ReferenceView):
             return x
-        again, arrays = x.taken_apart()
+        again, arrays = x.take_apart()
         return OpenView(again, [x.root, *arrays])
 
     return tree_map(of, tree)
 
 
 def closed_views(tree: Any) -> Any:
-    """The arguments of `opened`, made of the references and arrays of now."""
+    """The arguments of `open_views`, made of the references and arrays of now."""
     is_open: Callable[[Any], bool] = lambda x: isinstance(x, OpenView)  # noqa: E731
     return tree_map(lambda x: x.again(x.parts[0], x.parts[1:]) if is_open(x) else x, tree, is_leaf=is_open)
 
@@ -315,7 +315,7 @@ def over_references(fun: Callable[..., Any], rebuilt: Callable[[Any], Any]) -> C
 
 
 @contextmanager
-def holding(references: Sequence[Reference], values: Sequence[Array]) -> Generator[None]:
+def hold_references(references: Sequence[Reference], values: Sequence[Array]) -> Generator[None]:
     """Context in which the references hold `values` at the current trace."""
     before = [r.exchange(v) for r, v in zip(references, values, strict=True)]
     try:
@@ -353,7 +353,7 @@ def over_state(fun: Callable[..., Any], references: Sequence[Reference]) -> Call
     """``fun(*args)`` as a function of the references' arrays, too: ``(arrays, *args) -> (last arrays, result)``."""
 
     def with_state(values: Sequence[Array], *args: Any) -> tuple[list[Array], Any]:
-        with holding(references, values):
+        with hold_references(references, values):
             result = fun(*args)
             return [r.held() for r in references], result
 
@@ -361,7 +361,9 @@ def over_state(fun: Callable[..., Any], references: Sequence[Reference]) -> Call
     return with_state
 
 
-def closing_over(closed: Sequence[Reference], call: Callable[[Sequence[Reference]], Any], recorded: Any = None) -> Any:
+def call_closing_over(
+    closed: Sequence[Reference], call: Callable[[Sequence[Reference]], Any], recorded: Any = None
+) -> Any:
     """``call(closed)``, with more references where the function that it traces closes over them. `recorded`: see `RECORDED`."""
     while True:
         try:
@@ -384,7 +386,7 @@ def trace_with_state(
 
     def call(references: Sequence[Reference]) -> tuple[Program, list[Any], tuple[Reference, ...]]:
         def with_state(*values: Any) -> list[Any]:
-            with holding(references, values[len(types) :]):
+            with hold_references(references, values[len(types) :]):
                 return [*fun(*values[: len(types)]), *[r.held() for r in references]]
 
         trace = recording_trace(name)
@@ -400,7 +402,7 @@ def trace_with_state(
             references = [*references, *error.references]
         return program, consts, tuple(references)
 
-    return closing_over(closed, call)
+    return call_closing_over(closed, call)
 
 
 def with_references(
@@ -415,7 +417,7 @@ def with_references(
         last, result = run(references)
         return references, last, result
 
-    references, last, result = closing_over(first, call)
+    references, last, result = call_closing_over(first, call)
     for r, value in zip(references, last, strict=True):
         if value is not r.held():
             r.store(value)

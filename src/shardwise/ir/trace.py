@@ -176,7 +176,7 @@ class Tracer(Array):
 
     def __getattr__(self, name: str) -> Any:
         if name in _CONCRETE_METHODS:
-            return functools.partial(_not_called, self, name)
+            return functools.partial(_raise_not_concrete, self, name)
         if name in _CONCRETE_ONLY:
             raise self.concretization_error(f".{name}")
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
@@ -201,7 +201,7 @@ _CONCRETE_ONLY = frozenset(
 )
 
 
-def _not_called(tracer: Tracer, name: str, *_: Any, **__: Any) -> NoReturn:
+def _raise_not_concrete(tracer: Tracer, name: str, *_: Any, **__: Any) -> NoReturn:
     raise tracer.concretization_error(f"{name}()")
 
 

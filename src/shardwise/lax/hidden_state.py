@@ -22,7 +22,7 @@ _generator = np.random.Generator(np.random.Philox(0))
 _lock = free_lock()
 
 
-def _drawn(low: Any, high: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _draw_numbers(low: Any, high: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     least, end = np.asarray(low), np.asarray(high)
     with _lock:
         parts = _generator.random(shape)
@@ -36,7 +36,7 @@ def _drawn(low: Any, high: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 def _body(low: Any, high: Any, *, shape: tuple[int, ...]) -> Array:
     like = ShapeDtypeStruct(shape, low.aval.dtype)
-    return io_callback(lambda a, b: _drawn(a, b, shape), like, low, high)
+    return io_callback(lambda a, b: _draw_numbers(a, b, shape), like, low, high)
 
 
 _rng_uniform_p = define_shown("rng_uniform", _body, effects=True)

@@ -56,12 +56,12 @@ def scaled_dot(
             f"scaled_dot takes operands of one rank with as many batch and contracted dims, got shapes {a.shape} and "
             f"{b.shape} with dimension_numbers={dimension_numbers}."
         )
-    a = _scaled("lhs", a, lhs_scale, a_contracted)
-    b = _scaled("rhs", b, rhs_scale, b_contracted)
+    a = _apply_scale("lhs", a, lhs_scale, a_contracted)
+    b = _apply_scale("rhs", b, rhs_scale, b_contracted)
     return dot_general(a, b, dimension_numbers, preferred_element_type=wanted)
 
 
-def _scaled(name: str, x: Array, scale: Any, contracted: Sequence[int]) -> Array:
+def _apply_scale(name: str, x: Array, scale: Any, contracted: Sequence[int]) -> Array:
     """`x` times its scale, each entry of which is repeated along the contracted dims."""
     x = convert_element_type(x, _BFLOAT16)
     if scale is None:

@@ -30,7 +30,7 @@ def _shown_rule(name: str, function: Callable[..., Array], jvp: Callable[..., An
     """How programs show a function that JAX compiles and gives a rule: as a call with that rule."""
 
     @functools.cache
-    def ruled() -> Callable[..., Array]:
+    def make_rule() -> Callable[..., Array]:
         from shardwise.transforms.derivatives.custom_jvp import custom_jvp  # start-up time
 
         def rule(primals: Any, tangents: Any) -> tuple[Array, Array]:
@@ -43,7 +43,7 @@ def _shown_rule(name: str, function: Callable[..., Array], jvp: Callable[..., An
         made.defjvp(rule)
         return made
 
-    return Shown(parts=lambda values, params: [ruled()(*values)])
+    return Shown(parts=lambda values, params: [make_rule()(*values)])
 
 
 def _relu_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:

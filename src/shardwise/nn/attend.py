@@ -69,7 +69,7 @@ def scaled_products(q: Array, k: Array, bias: Array | None, allowed: Array | Non
     products = jnp.einsum("btkgh,bskh->bkgts", q, k, preferred_element_type=wide)
     products = products * jnp.asarray(scale, products.dtype)
     if bias is not None:
-        products = (products + grouped(bias, groups)).astype(products.dtype)
+        products = (products + group_heads(bias, groups)).astype(products.dtype)
     if allowed is None:
         return products
     # Finite, so that a query without any allowed key gets a mean instead of NaN.
@@ -77,7 +77,7 @@ def scaled_products(q: Array, k: Array, bias: Array | None, allowed: Array | Non
     return jnp.where(allowed, products, jnp.asarray(low, products.dtype))
 
 
-def grouped(x: Array, groups: int) -> Array:
+def group_heads(x: Array, groups: int) -> Array:
     """[B, N, T, S] as [B, K, N / K, T, S]; one head serves all."""
     heads = x.shape[1]
     if heads == 1:
@@ -95,7 +95,7 @@ def allowed_products(masks: Masks, band: Band, steps: int, keys: int, groups: in
     mask, q_lengths, kv_lengths = masks
     conditions: list[Array] = []
     if mask is not None:
-        conditions.append(grouped(mask, groups))
+        conditions.append(group_heads(mask, groups))
     row = lax.broadcasted_iota(np.int32, (1, 1, 1, steps, 1), 3)
     column = lax.broadcasted_iota(np.int32, (1, 1, 1, 1, keys), 4)
     if band.is_causal:

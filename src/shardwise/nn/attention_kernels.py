@@ -15,7 +15,7 @@ import shardwise.numpy as jnp
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array, Kernel, as_one_kernel
 from shardwise.lax import adaptive as lax
-from shardwise.nn.attend import grouped
+from shardwise.nn.attend import group_heads
 from shardwise.ops.devices.barrier import checkpoint_name
 from shardwise.transforms.derivatives.custom_vjp import custom_vjp
 
@@ -135,7 +135,7 @@ def _backward(options: Options, saved: Any, cotangents: tuple[Array, Any]) -> tu
         if capped is not None:
             ct_products = ct_products * (1 - capped * capped)
         whole = ct_products * np.float32(options.scale)
-        ct_bias = None if bias is None else _summed(whole if options.scales_bias else ct_products, bias)
+        ct_bias = None if bias is None else _sum_to_bias(whole if options.scales_bias else ct_products, bias)
         scaled = whole.astype(q.dtype)
         ct_v = jnp.einsum("bkgts,btkgh->bskh", weights.astype(v.dtype), narrow, preferred_element_type=np.float32)
         ct_q = jnp.einsum("bkgts,bskh->btkgh", scaled, k, preferred_element_type=np.float32)
@@ -158,7 +158,7 @@ def _products(operands: Operands, options: Options, allowed: Array | None) -> tu
     q, k, _, bias, _, _ = operands
     groups = k.shape[2]
     products = jnp.einsum("btkgh,bskh->bkgts", _by_heads(q, groups), k, preferred_element_type=np.float32)
-    more = None if bias is None else grouped(bias, groups).astype(np.float32)
+    more = None if bias is None else group_heads(bias, groups).astype(np.float32)
     if more is not None and options.scales_bias:
         products = products + more
     if options.scale != 1:
@@ -183,8 +183,8 @@ def _by_group(sinks: Array, groups: int) -> Array:
     return lax.reshape(sinks.astype(np.float32), (1, groups, sinks.shape[0] // groups, 1, 1))
 
 
-def _summed(products: Array, bias: Array) -> Array:
+def _sum_to_bias(products: Array, bias: Array) -> Array:
     """The sum of [B, K, N / K, T, S] over the dims in which a bias is broadcast."""
-    wanted = grouped(bias, products.shape[1])
+    wanted = group_heads(bias, products.shape[1])
     axes = tuple([d for d in range(5) if wanted.shape[d] == 1 != products.shape[d]])
     return lax.reshape(products.sum(axes, keepdims=True), bias.shape).astype(bias.dtype)

@@ -44,7 +44,7 @@ def fused_attention(
     part = _part(steps, keys, band)
     options = Options(
         float(scale), None, _LOW,
-        functools.partial(_allowed, band, steps, keys, k.shape[2]),
+        functools.partial(_allowed_products, band, steps, keys, k.shape[2]),
         Kernel("fused attention", part=part),
         Kernel("fused attention, backward", part=part),
     )  # fmt: skip
@@ -52,7 +52,9 @@ def fused_attention(
     return out, sums.astype(out.dtype)
 
 
-def _allowed(band: Band, steps: int, keys: int, groups: int, masks: Masks) -> tuple[Array | None, Array | None]:
+def _allowed_products(
+    band: Band, steps: int, keys: int, groups: int, masks: Masks
+) -> tuple[Array | None, Array | None]:
     """The products and the queries to use."""
     return allowed_products(masks, band, steps, keys, groups), valid_queries(masks, steps)
 

@@ -201,12 +201,12 @@ def variance_scaling(
                 f"invalid mode for variance scaling initializer: {mode!r}; expected one of {', '.join(_MODES)}."
             )
         variance = jnp.array(scale / _MODES[mode](*fans), wanted)
-        return _scaled(distribution, key, sizes, wanted, variance, out_sharding)
+        return _sample_scaled(distribution, key, sizes, wanted, variance, out_sharding)
 
     return init
 
 
-def _scaled(
+def _sample_scaled(
     distribution: str, key: Array, shape: tuple[int, ...], dtype: Any, variance: Array, out_sharding: Any
 ) -> Array:
 

@@ -37,7 +37,7 @@ from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.shown_calls import shown_call
 
 
-def _fused(*static: str) -> Any:
+def _fuse(*static: str) -> Any:
     """One computation when called on arrays, the body's ops when called while tracing."""
     return functools.partial(jit, inline=True, static_argnames=static)
 
@@ -92,7 +92,7 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     return (_softmax_body if split_names(axes)[1] else _softmax)(v, *mask, axes=axes)
 
 
-@_fused("axis")
+@_fuse("axis")
 def _log_softmax(x: Any, axis: Any, where: Any) -> Array:
     x = array("log_softmax", x)
     axes = _axes(axis, x)
@@ -120,7 +120,7 @@ def _static(axis: Axis) -> Any:
 # -- log-sum-exp -----------------------------------------------------------------------------------------------
 
 
-@_fused("axis", "keepdims", "return_sign")
+@_fuse("axis", "keepdims", "return_sign")
 def _logsumexp(a: Any, axis: Any, b: Any, keepdims: bool, return_sign: bool, where: Any) -> Any:
     v = value("logsumexp", a)
     if where is not None:
@@ -165,7 +165,7 @@ def logsumexp(
     return _logsumexp(a, _static(axis), b, keepdims, return_sign, where)
 
 
-@_fused("axis", "keepdims")
+@_fuse("axis", "keepdims")
 def _logmeanexp(x: Any, axis: Any, where: Any, keepdims: bool) -> Array:
     x = array("logmeanexp", x)
     total = _logsumexp(x, axis, None, keepdims, False, where)
@@ -189,7 +189,7 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
 # -- standardisation -------------------------------------------------------------------------------------------
 
 
-@_fused("axis", "algorithm")
+@_fuse("axis", "algorithm")
 def _standardize(x: Any, axis: Any, mean: Any, variance: Any, epsilon: Any, where: Any, algorithm: str) -> Array:
     x = value("standardize", x)
     if mean is None:

@@ -52,11 +52,11 @@ def scaled_matmul(
         raise ValueError(
             f"scaled_matmul: {a_scales.shape[2]} scales do not divide the contracted size, {a.shape[2]}, in blocks."
         )
-    products = lax.dot_general(_unscaled(a, a_scales), _unscaled(b, b_scales), (((2,), (2,)), ((0,), (0,))))
+    products = lax.dot_general(_apply_scales(a, a_scales), _apply_scales(b, b_scales), (((2,), (2,)), ((0,), (0,))))
     return products.astype(wanted)
 
 
-def _unscaled(x: Array, scales: Array) -> Array:
+def _apply_scales(x: Array, scales: Array) -> Array:
     """The values in float32."""
     batch, rows, size = x.shape
     blocks = scales.shape[2]

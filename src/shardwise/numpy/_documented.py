@@ -54,7 +54,7 @@ _EXAMPLES: Final = {
 }
 
 
-def named(function: Callable[..., Any], name: str, doc: str, takes: str) -> Callable[..., Any]:
+def document(function: Callable[..., Any], name: str, doc: str, takes: str) -> Callable[..., Any]:
     """`function` as `shardwise.numpy.<name>`. `takes`: its operands and result, the same for all that are made alike."""
     call, shown = _EXAMPLES[name]
     function.__name__ = function.__qualname__ = name

@@ -141,10 +141,10 @@ def parse(shape: tuple[int, ...], index: Any) -> list[Item]:
             dim += 1
     if any(isinstance(e, Slice) and e.stride > 1 for e in entries):
         _check_strided_start(items)
-    return _gathered(items, gap) if used == len(shape) else items
+    return _gather_items(items, gap) if used == len(shape) else items
 
 
-def _gathered(items: list[Item], gap: int) -> list[Item]:
+def _gather_items(items: list[Item], gap: int) -> list[Item]:
     """The items with index arrays and ints first, if an Ellipsis of no dims at `gap` keeps some of them from being side by side."""
     if not any(isinstance(item, Lookup) and item.array.ndim for item in items):
         return items
@@ -349,7 +349,7 @@ def check_static_index(index: int, dim: int, size: int) -> None:
         )
 
 
-def settled(
+def settle_item(
     item: Item,
     shape: tuple[int, ...],
     mode: GatherScatterMode,

@@ -75,7 +75,7 @@ def number(x: int | float, t: ShapedArray) -> Literal | None:
         return None
     if kind is int and not -_INT_LIMIT <= x < _INT_LIMIT:  # too wide for a Python int's default dtype
         return None
-    return _remembered(key, literal(x, t.dtype, t.weak_type))
+    return _remember(key, literal(x, t.dtype, t.weak_type))
 
 
 def plain_number(x: Any, beside: Array) -> Literal | None:
@@ -98,10 +98,10 @@ def constant(x: Value, number: Any) -> Literal:
         return literal(number, t.dtype, t.weak_type)
     key = (number or str(number), number.__class__, t.dtype, t.weak_type)
     found = _constants.get(key)
-    return found if found is not None else _remembered(key, literal(number, t.dtype, t.weak_type))
+    return found if found is not None else _remember(key, literal(number, t.dtype, t.weak_type))
 
 
-def _remembered(key: Any, made: Literal) -> Literal:
+def _remember(key: Any, made: Literal) -> Literal:
     _constants[key] = made
     return made
 
@@ -201,7 +201,7 @@ def no_out(name: str, out: Any) -> None:
         raise NotImplementedError(f"{name}: arrays are immutable, so out= is not supported. Use the returned array.")
 
 
-def requested(name: str, dtype: Any) -> DType | None:
+def requested_dtype(name: str, dtype: Any) -> DType | None:
     """A dtype= argument resolved, None staying None."""
     return None if dtype is None else check_requested(dtype, name)
 
@@ -249,7 +249,7 @@ def astype(x: Value, dtype: DType) -> Any:
     return convert(x, dtype, False)
 
 
-def asked(x: Value, dtype: DType) -> Any:
+def cast_as_asked(x: Value, dtype: DType) -> Any:
     """`astype` to a dtype that the caller of a function gave: complex values do not lose a part without a warning."""
     warn_of_lost_part(x.dtype, dtype)
     return convert(x, dtype, False)

@@ -24,7 +24,7 @@ from shardwise.numpy._promote import (
     concrete,
     is_integer,
     no_out,
-    requested,
+    requested_dtype,
     values,
 )
 from shardwise.numpy.functional import vectorize
@@ -73,7 +73,7 @@ class ufunc:
                 kind("where", kind.KEYWORD_ONLY, default=None),
             ]
         )
-        self._call = call or _vectorized(func)
+        self._call = call or _vectorize(func)
         self._reduce = reduce
         self._accumulate = accumulate
         self._at = at
@@ -151,7 +151,7 @@ class ufunc:
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         x = array(f"{self.__name__}.reduce", a)
-        dtype = requested(f"{self.__name__}.reduce", dtype)
+        dtype = requested_dtype(f"{self.__name__}.reduce", dtype)
         dtype = dtype or self._result_dtype(x)
         x = as_array(astype(x, dtype))
         axes = canonical_axes(axis, x.ndim)
@@ -186,12 +186,12 @@ class ufunc:
 
         def step(result: Array, given: tuple[Array, Array | None]) -> tuple[Array, None]:
             item, mask = given
-            joined = self._joined(result, item)
+            joined = self._join_step(result, item)
             return joined if mask is None else lax.select(mask, joined, result), None
 
         return self._loop(step, result, (rows, masks))[0]
 
-    def _joined(self, result: Array, item: Array) -> Array:
+    def _join_step(self, result: Array, item: Array) -> Array:
         """One step of a loop whose carry keeps its dtype."""
         return lax.convert_element_type(self._call(result, item), result.dtype)
 
@@ -213,7 +213,7 @@ class ufunc:
         if axis is None:
             x, axis = lax.reshape(x, (x.size,)), 0
         axis = canonical_axis(axis, x.ndim)
-        dtype = requested(f"{self.__name__}.accumulate", dtype)
+        dtype = requested_dtype(f"{self.__name__}.accumulate", dtype)
         if self._accumulate is not None:
             return self._accumulate(x, axis=axis, dtype=dtype)
         x = as_array(astype(x, dtype or self._result_dtype(x)))
@@ -222,7 +222,7 @@ class ufunc:
         rows = _rows(x, axis)
 
         def step(result: Array, item: Array) -> tuple[Array, Array]:
-            joined = self._joined(result, item)
+            joined = self._join_step(result, item)
             return joined, joined
 
         first = rows[:1]  # type: ignore[index]
@@ -278,7 +278,7 @@ class ufunc:
                 f"{self.__name__}.reduceat takes a 1-d array of integer indices, got shape {starts.shape} "
                 f"of {starts.dtype}."
             )
-        dtype = requested(f"{self.__name__}.reduceat", dtype) or x.dtype
+        dtype = requested_dtype(f"{self.__name__}.reduceat", dtype) or x.dtype
         size = x.shape[axis]
         longest = size
         if not isinstance(starts, Tracer):
@@ -292,13 +292,13 @@ class ufunc:
         before = lax.max(starts, lax.full((), -1, starts.dtype))
         shape = tuple(starts.shape[0] if d == axis else 1 for d in range(x.ndim))
 
-        def joined(step: Any, result: Any) -> Any:
+        def join_next(step: Any, result: Any) -> Any:
             """`result` with the next element of each slice that has one: in order, for functions that are not associative."""
             place = lax.add(before, lax.convert_element_type(step, starts.dtype))
             new = as_array(astype(self._call(result, take(x, place, axis, mode="clip")), dtype))
             return lax.select(broadcast_to_shape(lax.reshape(lax.lt(place, stops), shape), result.shape), new, result)
 
-        return lax.fori_loop(1, longest + 1, joined, result)
+        return lax.fori_loop(1, longest + 1, join_next, result)
 
     def outer(self, A: Any, B: Any, /) -> Array:
         """The function applied to each pair of an element of `A` and one of `B`: shape ``A.shape + B.shape``."""
@@ -322,7 +322,7 @@ def _rows(x: Array, axis: int) -> Array:
     return lax.transpose(x, _axis_first(x, axis))
 
 
-def _vectorized(func: Callable[..., Any]) -> Callable[..., Any]:
+def _vectorize(func: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
 
         return vectorize(func)(*args)

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Op, bind
-from shardwise.numpy._documented import named
+from shardwise.numpy._documented import document
 from shardwise.numpy._promote import (
     Value,
     broadcast_together,
@@ -44,7 +44,7 @@ def unary(name: str, op: Op, doc: str) -> Callable[[Any], Array]:
     takes = (
         "`x` is an array or a number (TypeError otherwise); integers and bools become floats. The result has its shape."
     )
-    return named(function, name, doc, takes)
+    return document(function, name, doc, takes)
 
 
 def binary(name: str, op: Op, promotion: Promotion, doc: str) -> Callable[[Any, Any], Array]:
@@ -57,7 +57,7 @@ def binary(name: str, op: Op, promotion: Promotion, doc: str) -> Callable[[Any, 
                 return bind(op, x, y)
         return bind(op, *promotion(name, x, y))
 
-    return named(function, name, doc, f"{TWO_OPERANDS} {_DTYPES[promotion]}")
+    return document(function, name, doc, f"{TWO_OPERANDS} {_DTYPES[promotion]}")
 
 
 def weak_if_scalar(result: Array) -> Array:

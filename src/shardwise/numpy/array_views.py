@@ -14,7 +14,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Array
 from shardwise.lax import GatherScatterMode
-from shardwise.numpy._indexer import Cut, Item, Pick, check_static_index, parse, settled
+from shardwise.numpy._indexer import Cut, Item, Pick, check_static_index, parse, settle_item
 from shardwise.sharding import SingleDeviceSharding
 
 _COPIED = 1 << 12  # bytes
@@ -75,7 +75,9 @@ def basic_data(x: ArrayImpl, index: Any) -> np.ndarray[Any, Any]:
             at = min(max(at, 0), n - 1)
         data = x.dense[(at, ...)]
     else:
-        items = [settled(item, x.shape, GatherScatterMode.CLIP, True, checked=True) for item in parse(x.shape, index)]
+        items = [
+            settle_item(item, x.shape, GatherScatterMode.CLIP, True, checked=True) for item in parse(x.shape, index)
+        ]
         data = x.dense[(*[_numpy_index(item) for item in items], ...)]
     return data.copy() if data.nbytes <= _COPIED else data
 

@@ -19,12 +19,12 @@ from shardwise.base.config import context_token
 from shardwise.base.dtypes import issubdtype, lattice_result_type, safe_to_cast
 from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed
 from shardwise.engine.array import ArrayImpl
-from shardwise.engine.eager import composed
+from shardwise.engine.eager import run_composed
 from shardwise.ir import Array, Literal, ShapedArray, bind, is_eager
 from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._indexer import BATCH, Cut, Item, Lookup, Pick, ResultDims, Window, parse, result_dims, settled
+from shardwise.numpy._indexer import BATCH, Cut, Item, Lookup, Pick, ResultDims, Window, parse, result_dims, settle_item
 from shardwise.numpy._promote import broadcast_to_shape, plain_number
 from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.array_views import index_key
@@ -178,7 +178,7 @@ def update_index(
                 scalar = values if _is_plain_scalar(x, values) else None
             if scalar is not None:
                 return _put(x, scalar, *place)
-    items = _settled(x, index, parsed, wrap_negative_indices)
+    items = _settle_items(x, index, parsed, wrap_negative_indices)
     y = _operand_value(values, x)
     options = dict(mode=parsed, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
     dtype, weak = x.dtype, x.weak_type
@@ -197,7 +197,7 @@ def update_index(
         y = convert(y, dtype, False)
     if out_sharding is None:
         try:
-            out = _updated(x, items, y, combine, options, wrap_negative_indices)
+            out = _update_items(x, items, y, combine, options, wrap_negative_indices)
         except (ShardingTypeError, ShardingTypeErrorSeed, ShardingNotImplementedErrorSeed) as error:
             method = combine or "set"
             raise type(error)(
@@ -206,7 +206,9 @@ def update_index(
             ) from None
     else:
         body = auto_axes(
-            lambda x, y, *arrays: _updated(x, with_arrays(items, arrays), y, combine, options, wrap_negative_indices),
+            lambda x, y, *arrays: _update_items(
+                x, with_arrays(items, arrays), y, combine, options, wrap_negative_indices
+            ),
             out_sharding=out_sharding,
         )
         out = body(x, as_array(y), *traced_arrays(items))
@@ -224,7 +226,7 @@ def _is_plain_scalar(x: ArrayImpl, y: Any) -> bool:
 def _put(x: ArrayImpl, y: Any, starts: tuple[Literal, ...], sizes: tuple[int, ...]) -> Array:
     """`x` with a scalar in all of a window, as types and place are known."""
     scalar: Any = convert(y, x._sig.aval.dtype, y.aval.weak_type)
-    return composed(_window_filled, sizes, x, scalar, *starts)
+    return run_composed(_window_filled, sizes, x, scalar, *starts)
 
 
 def _window_filled(sizes: tuple[int, ...], x: Array, scalar: Any, *starts: Any) -> Array:
@@ -248,17 +250,17 @@ def _window_place(
     """Where the window begins that an index without arrays addresses, and its sizes; None if it is none, or empty."""
     index = tuple([slice(*part) if type(part) is tuple else part for part in key])
     drops = mode if mode is GatherScatterMode.CLIP else GatherScatterMode.FILL_OR_DROP
-    items = [settled(item, shape, drops, True) for item in parse(shape, index)]
+    items = [settle_item(item, shape, drops, True) for item in parse(shape, index)]
     if not _is_one_window(items):
         return None
     starts, sizes = _window(len(shape), items)
     return (static_starts(tuple(starts)), tuple(sizes)) if math.prod(sizes) else None
 
 
-def _settled(x: Array, index: Any, mode: GatherScatterMode, wrap: bool) -> list[Item]:
+def _settle_items(x: Array, index: Any, mode: GatherScatterMode, wrap: bool) -> list[Item]:
     """The items of `index`. Static ints out of bounds are left to the scatter, unless the mode clamps."""
     drops = mode if mode is GatherScatterMode.CLIP else GatherScatterMode.FILL_OR_DROP
-    return [settled(item, x.shape, drops, wrap) for item in parse(x.shape, index)]
+    return [settle_item(item, x.shape, drops, wrap) for item in parse(x.shape, index)]
 
 
 def _operand_value(values: Any, x: Array) -> Any:
@@ -281,11 +283,11 @@ def _holds(dtype: Any, number: int) -> bool:
     return limits.min <= number <= limits.max
 
 
-def _updated(x: Array, items: Sequence[Item], y: Any, combine: str, options: dict[str, Any], wrap: bool) -> Array:
+def _update_items(x: Array, items: Sequence[Item], y: Any, combine: str, options: dict[str, Any], wrap: bool) -> Array:
     result = result_dims(items)
     if _is_one_window(items) and not _shown_as_scatter(x, items):
         return _window_updated(x, items, result, y, combine)
-    update, vectors, numbers, unique, wraps = _scattered(x, items, result, y, wrap)
+    update, vectors, numbers, unique, wraps = _scatter_operands(x, items, result, y, wrap)
     if unique:
         options = {
             **options,
@@ -360,7 +362,7 @@ def _without_new(update: Array, result: ResultDims) -> Array:
 # -- scatters ------------------------------------------------------------------------------------------------------------
 
 
-def _scattered(
+def _scatter_operands(
     x: Array, items: Sequence[Item], result: ResultDims, y: Any, wrap: bool
 ) -> tuple[Array, Array, ScatterDimensionNumbers, bool, bool]:
     """The updates, index vectors and numbers of the scatter; whether no element is written twice; whether to wrap."""
@@ -430,9 +432,9 @@ def apply_index(
 ) -> Array:
     """`x` with `func` applied to the elements of ``x[index]``, as often as each is indexed."""
     parsed = GatherScatterMode.from_any(mode)
-    items = _settled(x, index, parsed, wrap_negative_indices)
+    items = _settle_items(x, index, parsed, wrap_negative_indices)
     result = result_dims(items)
-    update, vectors, numbers, unique, wraps = _scattered(
+    update, vectors, numbers, unique, wraps = _scatter_operands(
         x, items, result, np.zeros((), np.bool_), wrap_negative_indices
     )
     return apply_at(

@@ -10,9 +10,9 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
 from shardwise.base.errors import about
-from shardwise.base.renamed import renamed
+from shardwise.base.renamed import rename_function
 from shardwise.engine.array import ArrayImpl
-from shardwise.engine.eager import composed
+from shardwise.engine.eager import run_composed
 from shardwise.ir import Array, Literal, Op, Tracer, bind, is_eager
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -47,9 +47,9 @@ multiply = binary("multiply", two.mul_p, promote, "Elementwise ``x * y``; logica
 maximum = binary("maximum", two.max_p, promote, "Elementwise maximum; NaN if either is.")
 minimum = binary("minimum", two.min_p, promote, "Elementwise minimum; NaN if either is.")
 true_divide = binary("true_divide", two.div_p, promote_to_inexact, "Elementwise ``x / y``, as a float.")
-divide = renamed(true_divide, "divide")
+divide = rename_function(true_divide, "divide")
 arctan2 = binary("arctan2", two.atan2_p, promote_to_inexact, "Elementwise angle of the point (y, x).")
-atan2 = renamed(arctan2, "atan2")
+atan2 = rename_function(arctan2, "atan2")
 nextafter = binary(
     "nextafter", two.nextafter_p, promote_to_inexact, "Elementwise next float after `x` in the direction of `y`."
 )
@@ -113,7 +113,7 @@ def _on_other_side(y: Value, rest: Array) -> Array:
     return bind(bitwise.and_p, bind(comparison.ne_p, negative, bind(comparison.lt_p, y, zero_like(y))), some)
 
 
-mod = renamed(remainder, "mod")
+mod = rename_function(remainder, "mod")
 
 
 @shown_call()
@@ -179,7 +179,7 @@ def power(x1: Any, x2: Any, /) -> Array:
     return lax.pow(x, y)
 
 
-pow = renamed(power, "pow")
+pow = rename_function(power, "pow")
 
 
 def _integer_constant(y: Value) -> int | None:
@@ -374,7 +374,7 @@ def clip(
     if type(arr) is ArrayImpl and is_eager():
         low, high = plain_number(min, arr), plain_number(max, arr)
         if low is not None and high is not None:
-            return composed(_clipped, None, arr, low, high)
+            return run_composed(_clip, None, arr, low, high)
     x = value("clip", arr)
     # Python numbers stay as they are: next to an array they need no promotion.
     low = min if min is None or min.__class__ in (int, float) else value("clip", min, 1)
@@ -391,7 +391,7 @@ def clip(
     return as_array(x)
 
 
-def _clipped(_: None, x: Array, low: Literal, high: Literal) -> Array:
+def _clip(_: None, x: Array, low: Literal, high: Literal) -> Array:
     return bind(two.min_p, high, bind(two.max_p, low, x))
 
 

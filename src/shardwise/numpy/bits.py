@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import isdtype
-from shardwise.base.renamed import renamed
+from shardwise.base.renamed import rename_function
 from shardwise.ir import Array, bind
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -32,7 +32,7 @@ bitwise_and = binary("bitwise_and", bitwise.and_p, promote, "Elementwise and of 
 bitwise_or = binary("bitwise_or", bitwise.or_p, promote, "Elementwise or of integers' bits or of bools.")
 bitwise_xor = binary("bitwise_xor", bitwise.xor_p, promote, "Elementwise exclusive or of integers' bits or of bools.")
 left_shift = binary("left_shift", bitwise.shift_left_p, promote_to_numeric, "Elementwise ``x << y`` of integers.")
-bitwise_left_shift = renamed(left_shift, "bitwise_left_shift")
+bitwise_left_shift = rename_function(left_shift, "bitwise_left_shift")
 
 
 def right_shift(x1: Any, x2: Any, /) -> Array:
@@ -46,7 +46,7 @@ def right_shift(x1: Any, x2: Any, /) -> Array:
     return lax.shift_right_logical(x, y) if logical else lax.shift_right_arithmetic(x, y)
 
 
-bitwise_right_shift = renamed(right_shift, "bitwise_right_shift")
+bitwise_right_shift = rename_function(right_shift, "bitwise_right_shift")
 
 _gcd_p = elementwise_op("gcd", np.gcd, "iu", "iu", emit=elementwise_ir.GCD)
 
@@ -104,7 +104,7 @@ def invert(x: Any, /) -> Array:
     return bind(one.not_p, value("invert", x))
 
 
-bitwise_not, bitwise_invert = renamed(invert, "bitwise_not"), renamed(invert, "bitwise_invert")
+bitwise_not, bitwise_invert = rename_function(invert, "bitwise_not"), rename_function(invert, "bitwise_invert")
 
 __all__ = [
     "bitwise_count",

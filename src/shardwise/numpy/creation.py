@@ -26,13 +26,13 @@ from shardwise.engine.device_put import as_target, place_created
 from shardwise.engine.placement import incompatible_devices
 from shardwise.ir import Array, Literal, Tracer, bind, is_eager, literal
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
+from shardwise.numpy._promote import as_array, broadcast_to_shape, requested_dtype, shape_of, value
 from shardwise.numpy._promote import astype as cast
 from shardwise.ops.elementwise.casts import convert, copy_p, refuse_complex_scalar
 from shardwise.ops.rules.convert import own_array, plain_ndarray, wide_int
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
-from shardwise.ops.shapes.fill import filled, filled_like, sharding_for, varying_like
+from shardwise.ops.shapes.fill import filled_like, full_array, sharding_for, varying_like
 from shardwise.sharding import (
     AbstractMesh,
     Mesh,
@@ -87,14 +87,14 @@ def array(
         raise NotImplementedError(
             f"array: order={order!r} is not supported; arrays have no memory order. Use order='K'."
         )
-    wanted = requested("array", dtype)
+    wanted = requested_dtype("array", dtype)
     if isinstance(object, Array):
         _refuse_move("array", object, device)
-        result = _copied(object, wanted) if copy else as_array(value("array", object))
+        result = _copy_buffer(object, wanted) if copy else as_array(value("array", object))
         if wanted is not None:
             result = as_array(cast(result, wanted))
     else:
-        result = _from_host(_unmasked(object) if copy or wanted is not None else object, wanted)
+        result = _from_host(_drop_mask(object) if copy or wanted is not None else object, wanted)
         if not isinstance(result, Tracer) and (_no_nans() or _no_infs() or not get_abstract_mesh().empty):
             result = bind(copy_p, result)  # new arrays live on the mesh in context; what ops give is checked
     if result.ndim < ndmin:
@@ -119,18 +119,18 @@ def _refuse_move(name: str, x: Array, device: Any) -> None:
         raise incompatible_devices(name, first, here, "explicit output sharding", target.device_list)
 
 
-def _copied(x: Array, wanted: Any) -> Array:
+def _copy_buffer(x: Array, wanted: Any) -> Array:
     """`x` in a buffer of its own, unless the cast to `wanted` that follows makes one."""
     concrete = type(x) is ArrayImpl and is_eager()
     if wanted is not None and (wanted != x.dtype or (x.weak_type and not concrete)):
         return x
     if concrete and isinstance(x, ArrayImpl) and type(x.sharding) is PmapSharding:
-        return x._copied()
+        return x._copy_dense()
     result = bind(copy_p, x)  # on the mesh in context
-    return result._copied() if concrete and type(result) is ArrayImpl else result
+    return result._copy_dense() if concrete and type(result) is ArrayImpl else result
 
 
-def _unmasked(x: Any) -> Any:
+def _drop_mask(x: Any) -> Any:
     """`x`, without its mask if it is one of NumPy's masked arrays: as np.array, a copy has the data alone."""
     return x.data if isinstance(x, np.ma.MaskedArray) else x
 
@@ -159,7 +159,7 @@ def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
             dtype = canonicalize(as_dtype(x.dtype))
         except TypeError:
             raise TypeError(
-                f"{_shown(x)} with dtype {x.dtype} is not a valid JAX array type. Expected bools or numbers; "
+                f"{_short_repr(x)} with dtype {x.dtype} is not a valid JAX array type. Expected bools or numbers; "
                 "convert it first, for example with np.asarray(x, float)."
             ) from None
     if dtype != x.dtype:
@@ -167,7 +167,7 @@ def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
     return new_array(x)
 
 
-def _shown(x: Any) -> str:
+def _short_repr(x: Any) -> str:
     text = repr(x)
     return text if len(text) < 60 else text[:57] + "..."
 
@@ -180,7 +180,7 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
         raise ValueError("None is not a valid value for jnp.array")
     if _hold_arrays(kinds):
         dtype = wanted if wanted is not None else lattice_result_type(*leaves)[0]
-        return _stacked(x, dtype)
+        return _stack_nested(x, dtype)
     if wanted is None:
         if not leaves:
             wanted = default_dtype("f")
@@ -205,22 +205,22 @@ def _collect(x: Any, leaves: list[Any]) -> None:
         if isinstance(item, list | tuple):
             _collect(item, leaves)
         else:
-            leaves.append(plain_ndarray(_unmasked(item)) if isinstance(item, np.ndarray) else item)
+            leaves.append(plain_ndarray(_drop_mask(item)) if isinstance(item, np.ndarray) else item)
 
 
-def _stacked(x: Any, dtype: Any) -> Array:
+def _stack_nested(x: Any, dtype: Any) -> Array:
     """Nested sequences with arrays among their items."""
     if isinstance(x, list | tuple):
         leaves: list[Any] = []
         _collect(x, leaves)
         if not _hold_arrays({*map(type, leaves)}):
             return _from_sequence(x, dtype)
-        rows = [_stacked(item, dtype) for item in x]
+        rows = [_stack_nested(item, dtype) for item in x]
         shapes = {row.shape for row in rows}
         if len(shapes) > 1:
             raise TypeError(f"array: items of one sequence have different shapes: {sorted(shapes)}.")
         return lax.concatenate([lax.expand_dims(row, (0,)) for row in rows], 0)
-    return as_array(cast(value("array", _unmasked(x)), dtype))
+    return as_array(cast(value("array", _drop_mask(x)), dtype))
 
 
 def asarray(
@@ -285,7 +285,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     result = as_array(v)
     _refuse_move("astype", result, device)
     if copy and result.dtype == wanted and not result.weak_type:
-        result = _copied(result, wanted)
+        result = _copy_buffer(result, wanted)
     return place_created(as_array(cast(result, wanted)), device)
 
 
@@ -297,12 +297,12 @@ def scalar_array(x: Any, dtype: Any) -> Array:
 # -- one value everywhere --------------------------------------------------------------------------------------
 
 
-def _filled(name: str, shape: Any, number: Literal, device: Any, out_sharding: Any) -> Array:
+def _fill_array(name: str, shape: Any, number: Literal, device: Any, out_sharding: Any) -> Array:
     sizes = shape_tuple(shape, name)
     return (
         _split(name, sizes, number, out_sharding)
         if out_sharding is not None
-        else place_created(filled(sizes, number), device)
+        else place_created(full_array(sizes, number), device)
     )
 
 
@@ -310,7 +310,7 @@ def _split(name: str, sizes: tuple[int, ...], number: Any, out_sharding: Any) ->
     """An array filled with a scalar, split over Explicit axes by `out_sharding`."""
     target = resolve_out_sharding(out_sharding, name, len(sizes))
     with its_mesh(out_sharding):
-        return on_its_mesh(filled(sizes, number, target), out_sharding)
+        return on_its_mesh(full_array(sizes, number, target), out_sharding)
 
 
 def its_mesh(out_sharding: Any) -> AbstractContextManager[Any]:
@@ -338,8 +338,8 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     Array([[0., 0.],
            [0., 0.]], dtype=float32)
     """
-    wanted = requested("zeros", dtype) or default_dtype("f")
-    return _filled("zeros", shape, literal(0, wanted), device, out_sharding)
+    wanted = requested_dtype("zeros", dtype) or default_dtype("f")
+    return _fill_array("zeros", shape, literal(0, wanted), device, out_sharding)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -353,8 +353,8 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
     Array([[1, 1],
            [1, 1]], dtype=int32)
     """
-    wanted = requested("ones", dtype) or default_dtype("f")
-    return _filled("ones", shape, literal(1, wanted), device, out_sharding)
+    wanted = requested_dtype("ones", dtype) or default_dtype("f")
+    return _fill_array("ones", shape, literal(1, wanted), device, out_sharding)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -371,8 +371,8 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     Array([[0., 0.],
            [0., 0.]], dtype=float32)
     """
-    wanted = requested("empty", dtype) or default_dtype("f")
-    return _filled("empty", shape, literal(0, wanted), device, out_sharding)
+    wanted = requested_dtype("empty", dtype) or default_dtype("f")
+    return _fill_array("empty", shape, literal(0, wanted), device, out_sharding)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -386,7 +386,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     Array([[7, 7],
            [7, 7]], dtype=int32, weak_type=True)
     """
-    wanted = requested("full", dtype)
+    wanted = requested_dtype("full", dtype)
     v = value("full", fill_value if wanted is None else wide_int(fill_value, wanted), 1)
     if wanted is not None:
         refuse_complex_scalar("jnp.full", fill_value, wanted)
@@ -394,10 +394,10 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     if isinstance(v, Literal):
         if device is not None:
             v = literal(v.value, v.dtype, False)
-        return _filled("full", shape, v, device, out_sharding)
+        return _fill_array("full", shape, v, device, out_sharding)
     sizes = shape_tuple(shape, "full")
     if not v.ndim:
-        result = filled(sizes, v) if out_sharding is None else _split("full", sizes, v, out_sharding)
+        result = full_array(sizes, v) if out_sharding is None else _split("full", sizes, v, out_sharding)
     else:
         result = broadcast_to_shape(v, sizes)
         if out_sharding is not None:
@@ -461,7 +461,7 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out_sharding: Any) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = value(name, a)
-    wanted, weak = requested(name, dtype), False
+    wanted, weak = requested_dtype(name, dtype), False
     if wanted is None:
         wanted, weak = dtype_of(a), is_weak(a)
     sizes = shape_of(a) if shape is None else shape_tuple(shape, name)
@@ -474,19 +474,19 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     if out_sharding is not None:
         return _split(name, sizes, number, out_sharding)
     if device is not None:
-        return place_created(filled(sizes, number), device)
+        return place_created(full_array(sizes, number), device)
     if isinstance(a, Tracer):
         if sizes == a.shape:
             return filled_like(a, number)
     elif isinstance(a, Array):
         sharding = sharding_for(a, sizes)
         if sharding is not None:  # made on the devices of `a`
-            return place_created(filled(sizes, number), sharding)
+            return place_created(full_array(sizes, number), sharding)
     elif isinstance(getattr(a, "sharding", None), Sharding) and sizes == shape_of(a):  # a ShapeDtypeStruct
         if isinstance(a.sharding, NamedSharding) and isinstance(a.sharding.mesh, AbstractMesh):
             return _split(name, sizes, number, a.sharding)
-        return place_created(filled(sizes, number), a.sharding)
-    return varying_like(a, filled(sizes, number))
+        return place_created(full_array(sizes, number), a.sharding)
+    return varying_like(a, full_array(sizes, number))
 
 
 __all__ = [

@@ -15,11 +15,11 @@ from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     array,
     as_array,
-    asked,
     astype,
     broadcast_to_shape,
     canonical_axes,
     canonical_axis,
+    cast_as_asked,
     concrete_int,
     constant,
     is_bool,
@@ -29,7 +29,7 @@ from shardwise.numpy._promote import (
     promote_dtypes,
     promote_inexact,
     promote_shapes,
-    requested,
+    requested_dtype,
     strong,
     value,
     zero_like,
@@ -41,12 +41,12 @@ from shardwise.ops.shapes.pieces import rows_between
 from shardwise.transforms.jit.shown_calls import shown_call
 
 
-def _running(
+def _accumulate(
     name: str, a: Any, axis: int | None, dtype: Any, out: None, accumulate: Any, promote: bool = True
 ) -> Array:
     no_out(name, out)
     x = array(name, a)
-    wanted = requested(name, dtype)
+    wanted = requested_dtype(name, dtype)
     if axis is None or not x.ndim:
         if axis is not None:
             canonical_axis(axis, int(x.aval.weak_type))  # Python's numbers are taken for vectors of one
@@ -58,7 +58,7 @@ def _running(
     if is_bool(wanted):
         counted = astype(astype(x, wanted), default_dtype("i"))
         return as_array(astype(accumulate(as_array(counted), d), wanted))
-    return accumulate(as_array(asked(x, wanted)), d)
+    return accumulate(as_array(cast_as_asked(x, wanted)), d)
 
 
 @shown_call("axis dtype out")
@@ -73,7 +73,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None)
     Array([[1, 3],
            [3, 7]], dtype=int32)
     """
-    return _running("cumsum", a, axis, dtype, out, lax.cumsum, promote=False)
+    return _accumulate("cumsum", a, axis, dtype, out, lax.cumsum, promote=False)
 
 
 @shown_call("axis dtype out")
@@ -87,7 +87,7 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None
     >>> jnp.cumprod(jnp.array([1, 2, 3, 4]))
     Array([ 1,  2,  6, 24], dtype=int32)
     """
-    return _running("cumprod", a, axis, dtype, out, lax.cumprod, promote=False)
+    return _accumulate("cumprod", a, axis, dtype, out, lax.cumprod, promote=False)
 
 
 @shown_call("axis dtype out")
@@ -101,7 +101,7 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = No
     >>> jnp.nancumsum(jnp.array([2.0, jnp.nan, 3.0]))
     Array([2., 2., 5.], dtype=float32)
     """
-    return cumsum(_replaced("nancumsum", a, 0), axis, dtype, out)
+    return cumsum(_replace_nan("nancumsum", a, 0), axis, dtype, out)
 
 
 @shown_call("axis dtype out")
@@ -115,10 +115,10 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = N
     >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0]))
     Array([2., 2., 6.], dtype=float32)
     """
-    return cumprod(_replaced("nancumprod", a, 1), axis, dtype, out)
+    return cumprod(_replace_nan("nancumprod", a, 1), axis, dtype, out)
 
 
-def _replaced(name: str, a: Any, number: int) -> Array:
+def _replace_nan(name: str, a: Any, number: int) -> Array:
     x = array(name, a)
     return where_(isnan(x), constant(x, number), x) if is_inexact(x.dtype) else x
 
@@ -157,7 +157,7 @@ def _cumulative(
             )
         axis = 0
     d = canonical_axis(axis, v.ndim)
-    out = _running(name, v, d, dtype, None, accumulate)
+    out = _accumulate(name, v, d, dtype, None, accumulate)
     if include_initial:
         shape = tuple(1 if i == d else n for i, n in enumerate(out.shape))
         out = lax.concatenate([lax.full(shape, first, out.dtype), out], d)

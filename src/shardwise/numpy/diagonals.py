@@ -27,7 +27,7 @@ from shardwise.numpy._promote import (
     is_inexact,
     is_integer,
     no_out,
-    requested,
+    requested_dtype,
     strong,
     value,
     zero_like,
@@ -37,7 +37,7 @@ from shardwise.numpy.binary import power
 from shardwise.numpy.creation import asarray, ones
 from shardwise.numpy.indexing import getitem
 from shardwise.numpy.selection import nonzero
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 from shardwise.transforms.jit.shown_calls import shown_call
 
 _INT32 = np.dtype(np.int32)
@@ -90,7 +90,7 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
     Array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    wanted = requested("eye", dtype) or default_dtype("f")
+    wanted = requested_dtype("eye", dtype) or default_dtype("f")
     n, m = _sizes("eye", N, M)
     return place_created(as_array(astype(_diagonal_mask(n, m, k), wanted)), device)
 
@@ -121,11 +121,11 @@ def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
     Array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
-    wanted = requested("tri", dtype) or np.dtype(np.float32)
+    wanted = requested_dtype("tri", dtype) or np.dtype(np.float32)
     return as_array(astype(_triangle(*_sizes("tri", N, M), k), wanted))
 
 
-@composed(1)
+@composed_function(1)
 @shown_call("k")
 def tril(m: Any, k: Any = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros above the k-th diagonal. ValueError below two dims.
@@ -138,7 +138,7 @@ def tril(m: Any, k: Any = 0) -> Array:
     return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], concrete_int(k, "k of tril"))), x, zero_like(x))
 
 
-@composed(1)
+@composed_function(1)
 @shown_call("k")
 def triu(m: Any, k: Any = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros below the k-th diagonal. ValueError below two dims.
@@ -272,7 +272,7 @@ def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     Array(5, dtype=int32)
     """
     no_out("trace", out)
-    wanted = requested("trace", dtype)
+    wanted = requested_dtype("trace", dtype)
     k = concrete_int(offset, "offset of trace")
     x = _plane_last("trace", a, axis1, axis2)
     if x.aval.mesh is None:

@@ -86,12 +86,12 @@ def einsum(
         named = [x for j, x in enumerate(named) if j not in chosen]
         last = i == len(path) - 1
         while len(picked) > 2:  # a path may ask for several at once
-            wanted = _needed(expression.output, picked[2:] + named)
+            wanted = _needed_labels(expression.output, picked[2:] + named)
             picked = [steps.two(picked[0], picked[1], wanted, None), *picked[2:]]
-        wanted = expression.output if last else _needed(expression.output, named)
+        wanted = expression.output if last else _needed_labels(expression.output, named)
         out_labels = expression.output if last else None
         if len(picked) == 2:
-            if chosen[0] > chosen[1] and _batched_apart(picked[0], picked[1], wanted):
+            if chosen[0] > chosen[1] and _splits_batch_apart(picked[0], picked[1], wanted):
                 picked.reverse()
             result = steps.two(picked[0], picked[1], wanted, out_labels, sharding if last else None)
         else:
@@ -247,12 +247,12 @@ def _best_path(inputs: tuple[str, ...], output: str, sizes: tuple[tuple[str, int
 Named = tuple[Array, str]  # an array and the label of each dim
 
 
-def _needed(output: str, others: Sequence[Named]) -> set[str]:
+def _needed_labels(output: str, others: Sequence[Named]) -> set[str]:
     """The labels that must survive a step: those of the output and of the other operands."""
     return set(output).union(*(labels for _, labels in others))
 
 
-def _batched_apart(lhs: Named, rhs: Named, wanted: Any) -> bool:
+def _splits_batch_apart(lhs: Named, rhs: Named, wanted: Any) -> bool:
     """Whether the types of two operands split a batch dim over different axes."""
     (x, left), (y, right) = lhs, rhs
     return any(c in right and x.aval.spec[d] != y.aval.spec[right.index(c)] for d, c in enumerate(left) if c in wanted)
@@ -283,7 +283,7 @@ class _Steps:
         if drop:
             x = self.sum(x, drop)
             labels = "".join(c for c in labels if c in wanted)
-        return self.arranged(x, labels, output)
+        return self.arrange_dims(x, labels, output)
 
     def sum(self, x: Array, dims: tuple[int, ...]) -> Array:
         if x.dtype == np.bool_ and self.dtype == np.bool_:
@@ -307,7 +307,7 @@ class _Steps:
         swapped = (
             output is not None and "".join(batch) + right_free + left_free == output and bool(left_free and right_free)
         )
-        if _batched_apart((x, left), (y, right), batch):  # batch dims are split as those of the first one
+        if _splits_batch_apart((x, left), (y, right), batch):  # batch dims are split as those of the first one
             swapped = output is None or "".join(batch) + left_free + right_free != output
         if swapped:
             x, left, left_free, y, right, right_free = y, right, right_free, x, left, left_free
@@ -318,15 +318,15 @@ class _Steps:
         )
         extra: dict[str, Any] = {}
         if sharding is not None:
-            extra["out_sharding"] = _permuted(sharding, output or labels, labels)
+            extra["out_sharding"] = _permute_sharding(sharding, output or labels, labels)
         elif self.asked:
-            merged = _merged(x, left, y, right, labels)
+            merged = _merge_shardings(x, left, y, right, labels)
             if merged is not None:
                 extra["out_sharding"] = merged
         product = self.dot_general(x, y, numbers, precision=self.precision, preferred_element_type=self.dtype, **extra)
-        return self.arranged(product, labels, output)
+        return self.arrange_dims(product, labels, output)
 
-    def arranged(self, x: Array, labels: str, output: str | None) -> Named:
+    def arrange_dims(self, x: Array, labels: str, output: str | None) -> Named:
         if output is None or labels == output:
             return x, labels
         return lax.transpose(x, tuple(labels.index(c) for c in output)), output
@@ -364,7 +364,7 @@ def _masked_diagonal(x: Array, first: int) -> Array:
     return lax.reduce_or(picked, dims) if x.dtype == np.bool_ else lax.reduce_sum(picked, dims)
 
 
-def _permuted(sharding: NamedSharding, output: str, labels: str) -> NamedSharding:
+def _permute_sharding(sharding: NamedSharding, output: str, labels: str) -> NamedSharding:
     """The sharding of dims `output`, for a value whose dims are `labels`."""
     if output == labels:
         return sharding
@@ -375,7 +375,7 @@ def _permuted(sharding: NamedSharding, output: str, labels: str) -> NamedShardin
     return NamedSharding(sharding.mesh, spec)
 
 
-def _merged(x: Array, left: str, y: Array, right: str, labels: str) -> NamedSharding | None:
+def _merge_shardings(x: Array, left: str, y: Array, right: str, labels: str) -> NamedSharding | None:
     """How to split an intermediate product: as the operands are, the first to use an axis keeping it."""
     mesh = x.aval.mesh if x.aval.mesh is not None else y.aval.mesh
     if mesh is None:

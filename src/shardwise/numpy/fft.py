@@ -58,7 +58,7 @@ def _along(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int
         if half:
             s = (*s[:-1], max(0, 2 * (s[-1] - 1)))
     else:
-        x = _fitted(x, (*x.shape[:rest], *s[:-1], s[-1] // 2 + 1 if half else s[-1]) if s else x.shape)
+        x = _fit_shape(x, (*x.shape[:rest], *s[:-1], s[-1] // 2 + 1 if half else s[-1]) if s else x.shape)
     x = _transform(x, kind, tuple(s))
     scale = _scale(name, name.startswith("i"), norm, prod(s))
     if scale != 1:
@@ -66,7 +66,7 @@ def _along(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int
     return lax.transpose(x, tuple(np.argsort(order).tolist())) if moved else x
 
 
-def _fitted(x: Array, shape: tuple[int, ...]) -> Array:
+def _fit_shape(x: Array, shape: tuple[int, ...]) -> Array:
     """`x` cut, or padded with zeros at the ends, to `shape`."""
     kept = tuple(min(n, m) for n, m in zip(x.shape, shape, strict=True))
     if kept != x.shape:
@@ -384,7 +384,7 @@ def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     >>> jnp.fft.fftshift(jnp.arange(4))
     Array([2, 3, 0, 1], dtype=int32)
     """
-    return _rolled("fftshift", x, axes, forward=True)
+    return _roll_axes("fftshift", x, axes, forward=True)
 
 
 def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
@@ -393,10 +393,10 @@ def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     >>> jnp.fft.ifftshift(jnp.fft.fftshift(jnp.arange(4)))
     Array([0, 1, 2, 3], dtype=int32)
     """
-    return _rolled("ifftshift", x, axes, forward=False)
+    return _roll_axes("ifftshift", x, axes, forward=False)
 
 
-def _rolled(name: str, x: Any, axes: Any, forward: bool) -> Array:
+def _roll_axes(name: str, x: Any, axes: Any, forward: bool) -> Array:
     value = array(name, x)
     for d in canonical_axes(axes, value.ndim):
         n = value.shape[d]

@@ -22,7 +22,7 @@ _SIGNATURE = re.compile(f"^{_DIMS}(?:,{_DIMS})*->{_DIMS}(?:,{_DIMS})*$")
 CoreDims = list[tuple[str, ...]]
 
 
-def _parsed(signature: str) -> tuple[CoreDims, CoreDims]:
+def _parse_signature(signature: str) -> tuple[CoreDims, CoreDims]:
     """The core dims of operands and results: ``(n,m),(m)->(n)``."""
     text = re.sub(r"\s+", "", signature)
     if not _SIGNATURE.match(text):
@@ -57,11 +57,11 @@ def vectorize(
         raise ValueError(f"excluded={excluded!r} contains negative numbers")
 
     @wraps(pyfunc)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         fixed = {i: x for i, x in enumerate(args) if i in excluded or x is None}
         missing = {i for i, x in enumerate(args) if x is None and i not in excluded}
         mapped = sum(i not in excluded for i in range(len(args)))
-        if missing and signature is not None and len(_parsed(signature)[0]) == mapped:
+        if missing and signature is not None and len(_parse_signature(signature)[0]) == mapped:
             raise ValueError(
                 f"Cannot pass None at locations {missing} with {signature=}: it names dims of these arguments. Name them in "
                 "excluded, or leave their part out of the signature."
@@ -75,13 +75,13 @@ def vectorize(
             positional = [fixed[i] if i in fixed else next(it) for i in range(len(args))]
             return pyfunc(*positional, **{k: next(it) for k in names}, **constants)
 
-        return _mapped(call, [asarray(x) for x in given], signature)
+        return _map_over_loops(call, [asarray(x) for x in given], signature)
 
-    return wrapped
+    return wrapper
 
 
-def _mapped(call: Callable[..., Any], xs: list[Array], signature: str | None) -> Any:
-    core_in, core_out = _parsed(signature) if signature is not None else ([()] * len(xs), None)
+def _map_over_loops(call: Callable[..., Any], xs: list[Array], signature: str | None) -> Any:
+    core_in, core_out = _parse_signature(signature) if signature is not None else ([()] * len(xs), None)
     if len(core_in) != len(xs):
         raise TypeError(f"wrong number of positional arguments: expected {len(core_in)}, got {len(xs)}")
     sizes: dict[str, int] = {}
@@ -97,7 +97,7 @@ def _mapped(call: Callable[..., Any], xs: list[Array], signature: str | None) ->
     shape = broadcast_shapes(*loops)
     if len({len(loop) for x, loop in zip(xs, loops, strict=True) if x.ndim}) > 1:
         report_rank_promotion(f"a vectorized function with signature {signature}", [x.shape for x in xs])
-    function = _checked(call, core_out, sizes, signature)
+    function = _check_core_dims(call, core_out, sizes, signature)
     # Dims of size 1 that broadcast are dropped instead, so that nothing is computed twice.
     operands = []
     for x, loop in zip(xs, loops, strict=True):
@@ -115,18 +115,18 @@ def _mapped(call: Callable[..., Any], xs: list[Array], signature: str | None) ->
         if any(a is not None for a in axes):
             function = vmap(function, in_axes=axes, axis_size=shape[d])
         else:  # all operands broadcast along it: a loop of one call
-            function = _repeated(function, shape[d])
+            function = _repeat_results(function, shape[d])
     return function(*[x for x, _ in operands])
 
 
-def _repeated(function: Callable[..., Any], n: int) -> Callable[..., Any]:
-    def repeated(*operands: Any) -> Any:
+def _repeat_results(function: Callable[..., Any], n: int) -> Callable[..., Any]:
+    def repeat_call(*operands: Any) -> Any:
         out = function(*operands)
         if isinstance(out, tuple | list):
             return tuple(lax.broadcast(as_array(value("vectorize", r)), (n,)) for r in out)
         return lax.broadcast(as_array(value("vectorize", out)), (n,))
 
-    return repeated
+    return repeat_call
 
 
 def _check_sizes(dims: tuple[str, ...], shape: tuple[int, ...], sizes: dict[str, int], signature: str | None) -> None:
@@ -137,13 +137,13 @@ def _check_sizes(dims: tuple[str, ...], shape: tuple[int, ...], sizes: dict[str,
             raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs {sizes[name]}")
 
 
-def _checked(
+def _check_core_dims(
     call: Callable[..., Any], core_out: CoreDims | None, sizes: dict[str, int], signature: str | None
 ) -> Callable[..., Any]:
     if core_out is None:
         return call
 
-    def checked(*operands: Any) -> Any:
+    def checked_call(*operands: Any) -> Any:
         out = call(*operands)
         results = out if isinstance(out, tuple | list) else (out,)
         if len(core_out) > 1 and not isinstance(out, tuple | list):
@@ -161,7 +161,7 @@ def _checked(
             _check_sizes(dims, shape, sizes, signature)
         return out
 
-    return checked
+    return checked_call
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:

@@ -32,7 +32,7 @@ from shardwise.numpy._indexer import (
     held_index,
     parse,
     result_dims,
-    settled,
+    settle_item,
 )
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_shapes, canonical_axis, no_out
@@ -53,7 +53,7 @@ from shardwise.ops.indexing.shown_starts import wrapped_index
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import window_p
 from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 from shardwise.transforms.jit.shown_calls import shown_call
 from shardwise.transforms.manual.explicit import auto_axes, reshard
 
@@ -123,7 +123,7 @@ def take_index(
     parsed = default if mode is None else GatherScatterMode.from_any(mode)
     checked = mode is None or parsed is GatherScatterMode.PROMISE_IN_BOUNDS
     items = [
-        settled(i, x.shape, parsed, wrap_negative_indices, keep_outside=True, checked=checked)
+        settle_item(i, x.shape, parsed, wrap_negative_indices, keep_outside=True, checked=checked)
         for i in parse(x.shape, index)
     ]
     options = dict(
@@ -154,7 +154,7 @@ def _take_items(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> 
     elif 0 in (shape := result.shape(items)):  # nothing is read, so that dims of `x` may be empty, too
         return _empty(x, tuple(shape))
     else:
-        y, gone = _gathered(cut(x, items), items, result, lookups, options, wrap), []
+        y, gone = _gather_dims(cut(x, items), items, result, lookups, options, wrap), []
     if gone:
         y = lax.squeeze(y, gone)
     places, _ = result.positions()
@@ -272,7 +272,7 @@ def _of_one_dtype(starts: Sequence[Any]) -> Sequence[Any]:
 # -- gathers ---------------------------------------------------------------------------------------------------
 
 
-def _gathered(
+def _gather_dims(
     y: Array, items: Items, result: ResultDims, lookups: Sequence[Lookup], options: dict[str, Any], wrap: bool
 ) -> Array:
     mapped = [item for item in lookups if item.dim is not None]
@@ -290,7 +290,7 @@ def _gathered(
     return gather_windows(y, vectors, numbers, sizes, wrap_negative=wraps, **options)
 
 
-def _counted(indices: np.ndarray[Any, Any], size: int, wrap: bool) -> Any:
+def _count_from_front(indices: np.ndarray[Any, Any], size: int, wrap: bool) -> Any:
     """Host indices of a dim, negative ones counted from its end."""
     wide = indices.astype(np.int64)
     return held_index(np.where(wide < 0, wide + size, wide) if wrap else wide, 0)
@@ -307,11 +307,11 @@ def index_vectors(
     if all(isinstance(a, np.ndarray) for a in arrays) and not shown:
         vectors = np.empty((*batch, len(arrays)), np.int32)
         for k, (a, n) in enumerate(zip(arrays, sizes, strict=True)):
-            vectors[..., k] = _counted(a, n, wrap)
+            vectors[..., k] = _count_from_front(a, n, wrap)
         return as_array(vectors), False
     if shown:
         known = [isinstance(a, np.ndarray) for a in arrays]
-        counted = [_counted(a, n, wrap) if k else a for a, n, k in zip(arrays, sizes, known, strict=True)]
+        counted = [_count_from_front(a, n, wrap) if k else a for a, n, k in zip(arrays, sizes, known, strict=True)]
         arrays = [literal(int(a), dtype=np.dtype(np.int32)) if k else a for a, k in zip(counted, known, strict=True)]
     values = [as_array(a.astype(np.int32)) if isinstance(a, np.ndarray) else a for a in arrays]
     dtypes = {v.dtype for v in values}
@@ -335,7 +335,7 @@ def index_vectors(
 # -- take ------------------------------------------------------------------------------------------------------
 
 
-@composed(2)
+@composed_function(2)
 @shown_call("axis out mode unique_indices indices_are_sorted fill_value", name="_take")
 def take(
     a: Any,
@@ -383,7 +383,7 @@ def take(
     if not n and index.aval.size:
         raise IndexError("Cannot do a non-empty jnp.take() from an empty axis.")
     if mode == "wrap":
-        index = wrapped(index, n)
+        index = wrap_index(index, n)
     rank = index.ndim
     vectors = lax.expand_dims(as_array(index), (rank,))
     numbers = GatherDimensionNumbers((*range(d), *range(d + rank, rank + x.ndim - 1)), (d,), (d,))
@@ -402,7 +402,7 @@ def take(
     )
 
 
-def wrapped(index: Any, n: int) -> Any:
+def wrap_index(index: Any, n: int) -> Any:
     """`index` modulo `n`, in 0..n-1."""
     if isinstance(index, Literal):
         index = as_array(index)

@@ -29,7 +29,7 @@ from shardwise.numpy._promote import (
     is_integer,
     no_out,
     promote_dtypes,
-    requested,
+    requested_dtype,
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import where_
@@ -37,7 +37,7 @@ from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, flat, moveaxis, new_dims
 from shardwise.ops.indexing.search import searchsorted
-from shardwise.ops.indexing.sorting import argsorted
+from shardwise.ops.indexing.sorting import argsort_positions
 from shardwise.ops.shapes.pieces import rows_between
 from shardwise.transforms.jit.shown_calls import shown_call
 
@@ -76,7 +76,7 @@ def _rank(items: list[Array] | Array) -> int:
 _AT_LEAST = {1: atleast_1d, 2: atleast_2d, 3: atleast_3d}
 
 
-def _raised(items: list[Array] | Array, rank: int) -> list[Array] | Array:
+def _raise_rank(items: list[Array] | Array, rank: int) -> list[Array] | Array:
     """Each array as `atleast_1d` or its kin makes it."""
     if not isinstance(items, Array):
         return [_AT_LEAST[rank](x) for x in items]
@@ -96,7 +96,7 @@ def _concatenate(name: str, items: list[Array] | Array, axis: int, dtype: Any = 
 
 
 def _one_dtype(name: str, xs: Sequence[Array], dtype: Any) -> Sequence[Any]:
-    wanted = requested(name, dtype)
+    wanted = requested_dtype(name, dtype)
     return promote_dtypes(*xs) if wanted is None else [astype(x, wanted) for x in xs]
 
 
@@ -159,7 +159,7 @@ def vstack(tup: Arrays, dtype: Any = None) -> Array:
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    return _concatenate("vstack", _raised(_items("vstack", tup), 2), 0, dtype)
+    return _concatenate("vstack", _raise_rank(_items("vstack", tup), 2), 0, dtype)
 
 
 def hstack(tup: Arrays, dtype: Any = None) -> Array:
@@ -168,7 +168,7 @@ def hstack(tup: Arrays, dtype: Any = None) -> Array:
     >>> jnp.hstack([jnp.array([1]), jnp.array([2, 3])])
     Array([1, 2, 3], dtype=int32)
     """
-    items = _raised(_items("hstack", tup), 1)
+    items = _raise_rank(_items("hstack", tup), 1)
     return _concatenate("hstack", items, 0 if _rank(items) == 1 else 1, dtype)
 
 
@@ -179,7 +179,7 @@ def dstack(tup: Arrays, dtype: Any = None) -> Array:
     Array([[[1, 3],
             [2, 4]]], dtype=int32)
     """
-    return _concatenate("dstack", _raised(_items("dstack", tup), 3), 2, dtype)
+    return _concatenate("dstack", _raise_rank(_items("dstack", tup), 3), 2, dtype)
 
 
 def column_stack(tup: Arrays) -> Array:
@@ -414,4 +414,4 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     index = lax.clamp(0, where_(lax.lt(index, zero_like(index)), lax.add(index, n), index), n)
     # New slices get even keys and old ones odd keys, so that a stable sort puts each before the one it names.
     keys = lax.concatenate([lax.mul(index, 2), lax.add(lax.mul(lax.iota(index.dtype, n), 2), 1)], 0)
-    return take(lax.concatenate([new, x], d), argsorted(keys), d, mode="clip", unique_indices=True)
+    return take(lax.concatenate([new, x], d), argsort_positions(keys), d, mode="clip", unique_indices=True)

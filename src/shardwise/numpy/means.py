@@ -16,19 +16,19 @@ from shardwise.numpy._promote import (
     align_ranks,
     array,
     as_array,
-    asked,
     astype,
     broadcast_shapes,
     broadcast_to_shape,
     canonical_axes,
     canonical_axis,
+    cast_as_asked,
     constant,
     is_complex,
     is_inexact,
     no_out,
     promote_inexact,
     promote_shapes,
-    requested,
+    requested_dtype,
     value,
     zero_like,
 )
@@ -39,7 +39,7 @@ from shardwise.numpy.predicates import isnan, to_bool
 from shardwise.numpy.reductions import WIDER, refuse_mask, sum
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 from shardwise.transforms.jit.shown_calls import shown_call
 
 _PARTS: dict[Any, np.dtype[Any]] = {
@@ -66,7 +66,7 @@ def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bo
     return sum(broadcast_to_shape(mask, broadcast_shapes(mask.shape, x.shape)), axis, dtype, keepdims=keepdims)
 
 
-@composed(1)
+@composed_function(1)
 def mean(
     a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -84,12 +84,12 @@ def mean(
     no_out("mean", out)
     refuse_mask("mean", where)
     x = array("mean", a)
-    wanted = requested("mean", dtype)
+    wanted = requested_dtype("mean", dtype)
     if wanted is None:
         wanted = to_inexact(x.dtype)
     compute = WIDER.get(wanted, wanted)
     if is_inexact(compute):
-        total = sum(as_array(asked(x, compute)), axis, keepdims=keepdims, where=where)
+        total = sum(as_array(cast_as_asked(x, compute)), axis, keepdims=keepdims, where=where)
     else:
         total = sum(x, axis, compute, keepdims=keepdims, where=where)
     if where is None and is_inexact(compute):
@@ -140,7 +140,7 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
     return (result, total) if returned else result
 
 
-@composed(1)
+@composed_function(1)
 @shown_call("axis dtype out keepdims", name="_var")
 def var(
     a: Any,
@@ -179,7 +179,7 @@ def _variance(
         ddof = correction
     refuse_mask(name, where)
     x = array(name, a)
-    wanted = requested(name, dtype)
+    wanted = requested_dtype(name, dtype)
     if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
         raise ValueError(f"{name} of complex values cannot have the real dtype {wanted}; give a complex one or none.")
     base = to_inexact(x.dtype)
@@ -217,7 +217,7 @@ def mean_of(x: Array, axis: Axis, where: Any) -> Array:
     return mean(x, axis, keepdims=True, where=where)
 
 
-@composed(1)
+@composed_function(1)
 @shown_call("axis dtype out keepdims", name="_std")
 def std(
     a: Any,
@@ -249,7 +249,7 @@ def std(
     Array(1., dtype=float32)
     """
     no_out("std", out)
-    wanted = requested("std", dtype)
+    wanted = requested_dtype("std", dtype)
     if wanted is not None and not is_inexact(wanted):
         raise ValueError(f"dtype argument to std must be inexact; got {wanted}")
     return lax.sqrt(_variance("std", a, axis, wanted, ddof, keepdims, where, mean, correction))
@@ -275,7 +275,7 @@ def nanmean(
     x = array("nanmean", a)
     if not is_inexact(x.dtype):
         return mean(x, axis, dtype, keepdims=keepdims, where=where)
-    wanted = requested("nanmean", dtype) or x.dtype
+    wanted = requested_dtype("nanmean", dtype) or x.dtype
     count = sum(lax.bitwise_not(isnan(x)), axis, default_dtype("i"), keepdims=keepdims, where=where)
     total = nansum(x, axis, wanted, keepdims=keepdims, where=where)
     return lax.div(total, astype(count, wanted))

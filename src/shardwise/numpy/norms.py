@@ -24,13 +24,13 @@ from shardwise.numpy.reductions import max as amax
 from shardwise.numpy.reductions import min as amin
 from shardwise.numpy.reductions import sum as total
 from shardwise.ops.linalg.spectral import svd
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["matrix_norm", "norm", "vector_norm"]
 
 
-def _floating(name: str, x: Any) -> Array:
+def _to_floating(name: str, x: Any) -> Array:
     (value,) = promote_inexact(*values(name, array(name, x)))
     return value  # type: ignore[return-value]
 
@@ -53,7 +53,7 @@ def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: An
     >>> jnp.linalg.vector_norm(jnp.array([3.0, 4.0]))
     Array(5., dtype=float32)
     """
-    value = _floating("jnp.linalg.vector_norm", x)
+    value = _to_floating("jnp.linalg.vector_norm", x)
     if ord is None or ord == 2:
         return _length(value, axis, keepdims)
     if isinstance(ord, str):
@@ -73,7 +73,7 @@ def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: An
     return lax.pow(powers, literal(1 / ord, size.dtype))
 
 
-@composed(1)
+@composed_function(1)
 @shown_call("ord axis keepdims")
 def norm(
     x: Any, ord: float | str | None = None, axis: tuple[int, ...] | int | None = None, keepdims: bool = False
@@ -90,7 +90,7 @@ def norm(
     >>> jnp.linalg.norm(jnp.array([3.0, 4.0]))
     Array(5., dtype=float32)
     """
-    value = _floating("jnp.linalg.norm", x)
+    value = _to_floating("jnp.linalg.norm", x)
     if axis is None:
         if ord is None:
             return _length(value, None, keepdims)

@@ -76,7 +76,7 @@ def _operators(symbol: str, op: Op, direct: frozenset[Any], general: Callable[[A
             return NotImplemented
         return general(self, other)
 
-    def reflected(self: Array, other: Any) -> Any:
+    def reflected_operator(self: Array, other: Any) -> Any:
         t = self.aval
         kind = other.__class__
         if kind is float or kind is int:
@@ -86,7 +86,7 @@ def _operators(symbol: str, op: Op, direct: frozenset[Any], general: Callable[[A
             return NotImplemented
         return general(other, self)
 
-    return forward, reflected
+    return forward, reflected_operator
 
 
 def _contains(self: Array, item: Any) -> bool:
@@ -107,10 +107,10 @@ def _general_operators(symbol: str, general: Callable[[Any, Any], Any]) -> tuple
     def forward(self: Array, other: Any) -> Any:
         return NotImplemented if _foreign(self, other, symbol) else general(self, other)
 
-    def reflected(self: Array, other: Any) -> Any:
+    def reflected_operator(self: Array, other: Any) -> Any:
         return NotImplemented if _foreign(self, other, symbol, reflected=True) else general(other, self)
 
-    return forward, reflected
+    return forward, reflected_operator
 
 
 def _power(self: Array, other: Any) -> Any:

@@ -140,11 +140,13 @@ def _own_elements(x: Array, widths: Pairs, mode: str, reflect_type: str) -> Arra
         if reflect_type == "odd" and mode in ("reflect", "symmetric"):
             x = _odd(x, d, index, mode)
         else:
-            x = _picked(x, d, _mirrored(index, n, mode)[0])
+            x = _pick_slices(x, d, _mirror_positions(index, n, mode)[0])
     return x
 
 
-def _mirrored(index: np.ndarray[Any, Any], n: int, mode: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _mirror_positions(
+    index: np.ndarray[Any, Any], n: int, mode: str
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """For each position the element of a dim of size n, and the number of reflections in between."""
     if mode == "edge":
         return np.clip(index, 0, n - 1), np.zeros_like(index)
@@ -158,8 +160,8 @@ def _mirrored(index: np.ndarray[Any, Any], n: int, mode: str) -> tuple[np.ndarra
 def _odd(x: Array, d: int, index: np.ndarray[Any, Any], mode: str) -> Array:
     """Mirrored in points: each mirror turns the values around that of the edge, so two of them raise by a difference."""
     n = x.shape[d]
-    source, rounds = _mirrored(index, n, mode)
-    picked = _picked(x, d, source)
+    source, rounds = _mirror_positions(index, n, mode)
+    picked = _pick_slices(x, d, source)
     first, last = lax.slice_in_dim(x, 0, 1, axis=d), lax.slice_in_dim(x, n - 1, n, axis=d)
 
     def along(numbers: np.ndarray[Any, Any]) -> Array:
@@ -172,7 +174,7 @@ def _odd(x: Array, d: int, index: np.ndarray[Any, Any], mode: str) -> Array:
     return lax.add(lax.mul(sign, picked), lax.add(lax.mul(firsts, first), lax.mul(lasts, last)))
 
 
-def _picked(x: Array, d: int, source: np.ndarray[Any, Any]) -> Array:
+def _pick_slices(x: Array, d: int, source: np.ndarray[Any, Any]) -> Array:
     """The slices of `x` along a dim at these positions, as a few runs that go up, go down, or stay."""
     pieces = []
     start = 0
@@ -183,7 +185,7 @@ def _picked(x: Array, d: int, source: np.ndarray[Any, Any]) -> Array:
         if step == -1:
             piece = lax.rev(piece, (d,))
         elif step == 0:
-            piece = _repeated(piece, d, end - start)
+            piece = _repeat_slice(piece, d, end - start)
         pieces.append(piece)
         start = end
     return lax.concatenate(pieces, d)
@@ -201,7 +203,7 @@ def _run(source: np.ndarray[Any, Any], start: int) -> tuple[int, int]:
     return (start + 1 + int(other[0]) if len(other) else len(source)), step
 
 
-def _repeated(piece: Array, d: int, times: int) -> Array:
+def _repeat_slice(piece: Array, d: int, times: int) -> Array:
     """A slice of size 1 along `d`, repeated."""
     return lax.broadcast_in_dim(piece, (*piece.shape[:d], times, *piece.shape[d + 1 :]), range(piece.ndim))
 
@@ -237,7 +239,7 @@ def _statistic(x: Array, widths: Pairs, lengths: Pairs | None, mode: str) -> Arr
         for (start, end), width in zip(spans, pair, strict=True):
             number = _STATISTICS[mode](lax.slice_in_dim(x, start, end, axis=d), axis=d, keepdims=True)
             number = round(number) if is_integer(x.dtype) else number
-            sides.append(_repeated(as_array(convert(number, x.dtype, x.weak_type)), d, width))
+            sides.append(_repeat_slice(as_array(convert(number, x.dtype, x.weak_type)), d, width))
         x = lax.concatenate([sides[0], x, sides[1]], d)
     return x
 

@@ -13,7 +13,7 @@ import numpy as np
 from shardwise.base.dtypes import default_dtype, dtype_of, is_key_dtype, lattice_result_type
 from shardwise.ir import Array, Op, bind, literal
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._documented import named
+from shardwise.numpy._documented import document
 from shardwise.numpy._promote import (
     Value,
     as_array,
@@ -40,7 +40,7 @@ from shardwise.ops.elementwise import bitwise, comparison
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.convert import own_array
 from shardwise.ops.rules.operands import dtype_kind
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 from shardwise.transforms.jit.shown_calls import shown_call
 
 # -- comparisons -----------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def _equality(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
             return bind(op, x, y)
         return bind(op, *promote(name, x, y))
 
-    return named(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
+    return document(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
 
 
 def _order(name: str, op: Op, strict: Op, doc: str) -> Callable[[Any, Any], Array]:
@@ -65,7 +65,7 @@ def _order(name: str, op: Op, strict: Op, doc: str) -> Callable[[Any, Any], Arra
         real_a, real_b = lax.real(a), lax.real(b)
         return where_(lax.eq(real_a, real_b), bind(op, lax.imag(a), lax.imag(b)), bind(strict, real_a, real_b))
 
-    return named(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
+    return document(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
 
 
 equal = _equality("equal", comparison.eq_p, "Elementwise ``x == y``.")
@@ -109,7 +109,7 @@ def _logical(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
             return as_array(convert(result, result.dtype, True))
         return strong(result)
 
-    return named(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
+    return document(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
 
 
 logical_and = _logical("logical_and", bitwise.and_p, "Elementwise and of truth values; what is not 0 is true.")
@@ -274,7 +274,7 @@ def isscalar(element: Any) -> bool:
 # -- closeness -------------------------------------------------------------------------------------------------
 
 
-@composed(2)
+@composed_function(2)
 @shown_call("equal_nan")
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Elementwise ``abs(a - b) <= atol + rtol * abs(b)``; infinities are close if equal, NaN is close to NaN if asked.
@@ -307,7 +307,7 @@ def _tolerance(rtol: Value, atol: Value, size: Value) -> Array:
     return lax.add(*promote_shapes("isclose", atol, product))
 
 
-@composed(2)
+@composed_function(2)
 @shown_call("equal_nan")
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Whether all elements of `a` and `b`, whose shapes broadcast, are close: ``abs(a - b) <= atol + rtol * abs(b)``.
@@ -328,7 +328,7 @@ def _all(x: Array) -> Array:
     return lax.reduce_and(x, tuple(range(x.ndim)))
 
 
-@composed(2)
+@composed_function(2)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """Whether `a1` and `a2` (arrays or nested sequences) have one shape and equal elements. A bool array without
     dims.

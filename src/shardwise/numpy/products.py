@@ -19,7 +19,7 @@ from shardwise.numpy._promote import (
     report_rank_promotion,
 )
 from shardwise.ops.rules.precision import PrecisionLike
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot", "vecmat"]
@@ -42,7 +42,7 @@ def _product(
     return convert(out, dtype, weak)  # type: ignore[return-value]
 
 
-@composed(2)
+@composed_function(2)
 def dot(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Array:
@@ -65,7 +65,7 @@ def dot(
     return _product(a, b, (contracted, ((), ())), precision, _result("dot", preferred_element_type, a, b), out_sharding)
 
 
-@composed(2)
+@composed_function(2)
 def matmul(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Array:
@@ -134,7 +134,7 @@ def matmul(
     return lax.transpose(out, perm) if perm != tuple(range(len(perm))) else out
 
 
-@composed(2)
+@composed_function(2)
 def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
     """The sum of products of all elements of `a` and `b`, those of `a` conjugated; TypeError unless the sizes agree.
 
@@ -152,7 +152,7 @@ def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_t
     return dot(flat(a), flat(b), precision=precision, preferred_element_type=preferred_element_type)
 
 
-@composed(2)
+@composed_function(2)
 def vecdot(
     x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
 ) -> Array:
@@ -230,7 +230,7 @@ def _check_loops(name: str, a: Array, a_rank: int, b: Array, b_rank: int) -> Non
         report_rank_promotion(name, [a.shape, b.shape])
 
 
-@composed(2)
+@composed_function(2)
 def tensordot(
     a: Any,
     b: Any,
@@ -286,7 +286,7 @@ def _axis_pairs(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], t
     return tuple(canonical_axis(x, a_ndim) for x in axes[0]), tuple(canonical_axis(x, b_ndim) for x in axes[1])
 
 
-@composed(2)
+@composed_function(2)
 def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
     """Sums of products over the last dims of `a` and `b`: [..., n] x [..., n]; scalars multiply.
 
@@ -311,7 +311,7 @@ def _times(x: Any, y: Any) -> Array:
     return lax.bitwise_and(x, y) if x.dtype == bool else lax.mul(x, y)
 
 
-@composed(2)
+@composed_function(2)
 def outer(a: Any, b: Any, out: None = None) -> Array:
     """All products of an element of `a` and one of `b`: [n], [m] -> [n, m], operands flattened.
 

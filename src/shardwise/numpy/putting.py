@@ -13,7 +13,7 @@ from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import canonical_axis
 from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.at import update_index
-from shardwise.numpy.indexing import wrapped
+from shardwise.numpy.indexing import wrap_index
 from shardwise.ops.rules.convert import as_value
 
 __all__ = ["put", "put_along_axis"]
@@ -52,7 +52,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     if mode == "clip":
         options["wrap_negative_indices"] = False
     elif mode == "wrap":
-        flat = wrapped(flat, x.size)
+        flat = wrap_index(flat, x.size)
     elif mode == "raise":
         raise NotImplementedError("The 'raise' mode to jnp.put is not supported. Use mode='clip' or 'wrap'.")
     elif mode is not None:

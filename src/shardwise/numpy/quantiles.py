@@ -239,9 +239,9 @@ def _quantile(
     p = as_array(astype(probabilities, np.dtype(np.float64 if dtype == np.float64 else np.float32)))
     if weights is not None:
         w = _rows(name, weights, x, axes, kept, shape, n)
-        result = _weighted(rows, w, p, skip_nan)
+        result = _weighted_quantile(rows, w, p, skip_nan)
     else:
-        result = _interpolated(rows, p, method, skip_nan)
+        result = _interpolate(rows, p, method, skip_nan)
     # The probabilities' dim goes to the front.
     if p.ndim:
         result = lax.transpose(result, [result.ndim - 1, *range(result.ndim - 1)])
@@ -262,7 +262,7 @@ def _rows(
     return lax.reshape(lax.transpose(as_array(astype(w, x.dtype)), [*kept, *axes]), (*shape, n))
 
 
-def _interpolated(rows: Array, p: Array, method: str, skip_nan: bool) -> Array:
+def _interpolate(rows: Array, p: Array, method: str, skip_nan: bool) -> Array:
     """f[..., n] and probabilities f[k] (or f[]) -> f[..., k] (or f[...])."""
     n = rows.shape[-1]
     missing = isnan(rows)
@@ -308,7 +308,7 @@ def _at_rank(ordered: Array, position: Array) -> Array:
     return take_along_axis(ordered, index, -1)
 
 
-def _weighted(rows: Array, weights: Array, p: Array, skip_nan: bool) -> Array:
+def _weighted_quantile(rows: Array, weights: Array, p: Array, skip_nan: bool) -> Array:
     """The first element at which the part of the weights seen reaches the probability."""
     missing = isnan(rows)
     weights = where_(missing, zero_like(weights), weights)

@@ -32,7 +32,7 @@ from shardwise.numpy._promote import (
     is_integer,
     promote_dtypes,
     promote_inexact,
-    requested,
+    requested_dtype,
     value,
     values,
 )
@@ -40,7 +40,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray, its_mesh, on_its_mesh
 from shardwise.numpy.transcendental import i0
 from shardwise.ops.rules.convert import wide_int
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 
 
 def arange(
@@ -62,7 +62,7 @@ def arange(
     given = [x for x in (start, stop, step) if x is not None]
     if start is None:
         raise TypeError("arange requires ndarray, scalar, or None arguments; start must be a number, got None.")
-    wanted = requested("arange", dtype)
+    wanted = requested_dtype("arange", dtype)
     bounds = values("arange", *(given if wanted is None else [wide_int(x, wanted) for x in given]))
     if any(x.ndim for x in bounds):
         raise TypeError(f"arange takes scalars, got shapes {', '.join(str(x.shape) for x in bounds)}.")
@@ -71,7 +71,7 @@ def arange(
     if wanted is None:
         wanted = result_type(*bounds)
     arrays = any(isinstance(x, Array) for x in given)
-    numbers = [x if x is None else _bound(x, arrays) for x in (start, stop, step)]
+    numbers = [x if x is None else _bound_of(x, arrays) for x in (start, stop, step)]
     first, last, width = (0, numbers[0], numbers[2]) if stop is None else numbers
     assert first is not None and last is not None
     span = last - first
@@ -90,7 +90,7 @@ def arange(
         return place_created(out, device) if out_sharding is None else on_its_mesh(out, out_sharding)
 
 
-def _bound(x: Any, arrays: bool) -> Any:
+def _bound_of(x: Any, arrays: bool) -> Any:
     """A bound of `arange` as a number that computes in its own type: Python's floats in 64 bits, arrays' elements as they are.
 
     Beside `arrays`, NumPy's numbers have the types that arrays of them have.
@@ -124,12 +124,14 @@ def linspace(
     >>> jnp.linspace(0.0, 1.0, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    found = _linspace(start, stop, requested("linspace", dtype), concrete_int(num, "num of linspace"), endpoint, axis)
+    found = _linspace(
+        start, stop, requested_dtype("linspace", dtype), concrete_int(num, "num of linspace"), endpoint, axis
+    )
     out = place_created(found[0], device)
     return (out, found[1]) if retstep else out
 
 
-@composed(2, numbers=True)
+@composed_function(2, numbers=True)
 def _linspace(start: Any, stop: Any, wanted: Any, num: int, endpoint: bool, axis: int) -> tuple[Array, Array]:
     """The numbers, and their distance."""
     if num < 0:
@@ -170,7 +172,7 @@ def logspace(
     >>> jnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    wanted = requested("logspace", dtype) or to_inexact(result_type(*values("logspace", start, stop)))
+    wanted = requested_dtype("logspace", dtype) or to_inexact(result_type(*values("logspace", start, stop)))
     compute = canonicalize(to_inexact(wanted))
     powers = linspace(
         astype(value("logspace", start), compute),
@@ -190,7 +192,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     >>> jnp.geomspace(1.0, 8.0, 4).round(3)
     Array([1., 2., 4., 8.], dtype=float32)
     """
-    wanted = requested("geomspace", dtype) or to_inexact(result_type(*values("geomspace", start, stop)))
+    wanted = requested_dtype("geomspace", dtype) or to_inexact(result_type(*values("geomspace", start, stop)))
     compute = canonicalize(to_inexact(wanted))
     first, last = (astype(x, compute) for x in values("geomspace", start, stop))
     first, last = align_ranks(first, last)
@@ -271,7 +273,7 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
            [[0, 1],
             [0, 1]]], dtype=int32)
     """
-    wanted = requested("indices", dtype) or default_dtype("i")
+    wanted = requested_dtype("indices", dtype) or default_dtype("i")
     sizes = tuple(operator.index(n) for n in dimensions)
     if sparse:
         return tuple(
@@ -294,7 +296,7 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
            [10, 11, 12]], dtype=int32)
     """
     sizes = tuple(operator.index(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
-    wanted = requested("fromfunction", dtype)
+    wanted = requested_dtype("fromfunction", dtype)
     return function(*[lax.broadcasted_iota(wanted, sizes, d) for d in range(len(sizes))], **kwargs)
 
 

@@ -179,7 +179,7 @@ def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
         shifts: Any = index_tuple(shift)
     except TypeError:
         return _roll_dynamic(x, checked("roll", shift, 1), axes)
-    return _roll_static(x, tuple(zip(*_matched(axes, shifts), strict=True)))
+    return _roll_static(x, tuple(zip(*_match_shifts(axes, shifts), strict=True)))
 
 
 @functools.partial(jit, inline=True, static_argnums=1)  # as one program: the parts of a split dim are not moved
@@ -192,7 +192,7 @@ def _roll_static(x: Array, moves: tuple[tuple[int, int], ...]) -> Array:
     return x
 
 
-def _matched(axes: tuple[int, ...], shifts: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _match_shifts(axes: tuple[int, ...], shifts: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     n = len(shifts) if len(axes) == 1 else len(axes)
     if len(axes) not in (1, n) or len(shifts) not in (1, n):
         raise ValueError(f"roll: shape mismatch, {len(shifts)} shifts do not broadcast against {len(axes)} axes.")
@@ -203,7 +203,7 @@ def _roll_dynamic(x: Array, shift: Array, axes: tuple[int, ...]) -> Array:
     if shift.ndim > 1:
         raise ValueError(f"roll: shift must be a scalar or have one dim, got shape {shift.shape}.")
     shifts = [shift] if not shift.ndim else lax.unstack(shift)
-    for d, i in zip(*_matched(axes, tuple(range(len(shifts)))), strict=True):
+    for d, i in zip(*_match_shifts(axes, tuple(range(len(shifts)))), strict=True):
         n = x.shape[d]
         if n:
             start = remainder(lax.neg(astype(shifts[i], _INT32)), np.int32(n))

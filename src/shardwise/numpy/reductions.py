@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import bfloat16, default_dtype, reduction_dtype
-from shardwise.base.renamed import renamed
+from shardwise.base.renamed import rename_function
 from shardwise.ir import Array, literal
 from shardwise.ir.showing import SHOWING
 from shardwise.lax import adaptive as lax
@@ -24,23 +24,23 @@ from shardwise.numpy._promote import (
     align_ranks,
     array,
     as_array,
-    asked,
     astype,
     broadcast_shapes,
     broadcast_to_shape,
     canonical_axes,
     canonical_axis,
+    cast_as_asked,
     is_bool,
     no_out,
     promote_shapes,
-    requested,
+    requested_dtype,
     value,
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import MAY_NAME, refuse_names, split_names
 from shardwise.numpy.predicates import to_bool
 from shardwise.ops.elementwise.casts import convert
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 from shardwise.transforms.jit.shown_calls import shown_call
 
 WIDER: dict[Any, np.dtype[Any]] = {
@@ -65,7 +65,7 @@ def refuse_mask(name: str, where: Any) -> None:
         raise ValueError(f"{_no_mask(name, mask)} {config.dialect.switch}")
 
 
-def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
+def _apply_mask(name: str, x: Array, where: Any, neutral: Any) -> Array:
     """`x` with `neutral` where the mask is false; both broadcast to one shape."""
     if where is None:
         return x
@@ -78,7 +78,7 @@ def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
     return broadcast_to_shape(where_(mask, x_, neutral), shape) if shape != x.shape else where_(mask, x_, neutral)
 
 
-def _reduced(x: Array, axes: tuple[int, ...], keepdims: bool, reduce: Reduce) -> Array:
+def _reduce_axes(x: Array, axes: tuple[int, ...], keepdims: bool, reduce: Reduce) -> Array:
     out = reduce(x, axes)
     return lax.expand_dims(out, axes) if keepdims else out
 
@@ -90,7 +90,7 @@ def _strong(x: Array) -> Array:
 # -- sums and products -----------------------------------------------------------------------------------------
 
 
-def _accumulating(
+def _reduce_accumulating(
     name: str,
     a: Any,
     axis: Axis,
@@ -107,26 +107,26 @@ def _accumulating(
     if isinstance(axis, MAY_NAME) and (names := split_names(axis)[1]):
         if combine is not lax.add:
             refuse_names(name, axis)
-        here = _accumulating(
+        here = _reduce_accumulating(
             name, a, split_names(axis)[0], dtype, out, keepdims, None, where, promote_integers, neutral, reduce, combine
         )
         total = lax.psum(here, names)
         return total if initial is None else lax.add(total, as_array(astype(_scalar(name, initial), total.dtype)))
     if isinstance(a, Array) and (dtype is out is initial is where is None) and a.aval.dtype in _SUMMED_AS_THEY_ARE:
-        result = _reduced(a, canonical_axes(axis, a.aval.ndim), keepdims, reduce)  # the everyday case
+        result = _reduce_axes(a, canonical_axes(axis, a.aval.ndim), keepdims, reduce)  # the everyday case
         return _strong(result) if a.aval.weak_type else result
     no_out(name, out)
-    wanted = requested(name, dtype)
+    wanted = requested_dtype(name, dtype)
     x = array(name, a)
     axes = canonical_axes(axis, x.ndim)
     if wanted is None:
         wanted = reduction_dtype(x.dtype) if promote_integers or is_bool(x.dtype) else x.dtype
     compute = WIDER.get(wanted, wanted)
-    x = as_array(asked(x, compute))
-    x = _masked(name, x, where, literal(neutral, compute))
+    x = as_array(cast_as_asked(x, compute))
+    x = _apply_mask(name, x, where, literal(neutral, compute))
     if is_bool(compute):
         reduce, combine = (lax.reduce_and, lax.bitwise_and) if neutral else (lax.reduce_or, lax.bitwise_or)
-    result = _reduced(x, canonical_axes(axis, x.ndim) if where is not None else axes, keepdims, reduce)
+    result = _reduce_axes(x, canonical_axes(axis, x.ndim) if where is not None else axes, keepdims, reduce)
     if initial is not None:
         result = combine(*promote_shapes(name, result, astype(_scalar(name, initial), compute)))
     return as_array(astype(result, wanted))
@@ -139,7 +139,7 @@ def _scalar(name: str, x: Any) -> Value:
     return v
 
 
-@composed(1)
+@composed_function(1)
 def sum(
     a: Any,
     axis: Axis = None,
@@ -165,12 +165,12 @@ def sum(
     >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), where=jnp.array([True, False]))
     Array(4, dtype=int32)
     """
-    return _accumulating(
+    return _reduce_accumulating(
         "sum", a, axis, dtype, out, keepdims, initial, where, promote_integers, 0, lax.reduce_sum, lax.add
     )
 
 
-@composed(1)
+@composed_function(1)
 def prod(
     a: Any,
     axis: Axis = None,
@@ -194,7 +194,7 @@ def prod(
     >>> jnp.prod(jnp.array([[1, 2], [3, 4]]), axis=0)
     Array([3, 8], dtype=int32)
     """
-    return _accumulating(
+    return _reduce_accumulating(
         "prod", a, axis, dtype, out, keepdims, initial, where, promote_integers, 1, lax.reduce_prod, lax.mul
     )
 
@@ -220,15 +220,15 @@ def _extremum(
     if initial is None:
         if 0 in [x.shape[d] for d in axes]:
             raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-        return _reduced(x, axes, keepdims, reduce)
+        return _reduce_axes(x, axes, keepdims, reduce)
     start = astype(_scalar(name, initial), x.dtype)
-    x = _masked(name, x, where, start)
+    x = _apply_mask(name, x, where, start)
     axes = canonical_axes(axis, x.ndim)
     result = combine(start, reduce(x, axes))
     return lax.expand_dims(result, axes) if keepdims else result
 
 
-@composed(1)
+@composed_function(1)
 def max(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -247,7 +247,7 @@ def max(
     return _extremum("max", a, axis, out, keepdims, initial, where, lax.reduce_max, lax.max)
 
 
-@composed(1)
+@composed_function(1)
 def min(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -266,7 +266,7 @@ def min(
     return _extremum("min", a, axis, out, keepdims, initial, where, lax.reduce_min, lax.min)
 
 
-amax, amin = renamed(max, "amax"), renamed(min, "amin")
+amax, amin = rename_function(max, "amax"), rename_function(min, "amin")
 
 
 @shown_call("axis out keepdims", name="_ptp")
@@ -285,7 +285,7 @@ def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> 
     return lax.sub(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
 
 
-@composed(1)
+@composed_function(1)
 def all(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
     """Whether all elements of `a` over `axis` are true (not 0). A bool array without the reduced dims.
 
@@ -301,7 +301,7 @@ def all(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, 
     return _truth("all", a, axis, out, keepdims, where, True, lax.reduce_and)
 
 
-@composed(1)
+@composed_function(1)
 def any(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
     """Whether some element of `a` over `axis` is true (not 0). A bool array without the reduced dims.
 
@@ -327,8 +327,8 @@ def _truth(
     x = _strong(
         as_array(convert(v, np.dtype(np.bool_), False) if SHOWING.get() and not is_bool(v.dtype) else to_bool(v))
     )
-    x = _masked(name, x, where, literal(np.bool_(neutral)))
-    return _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
+    x = _apply_mask(name, x, where, literal(np.bool_(neutral)))
+    return _reduce_axes(x, canonical_axes(axis, x.ndim), keepdims, reduce)
 
 
 @shown_call("axis keepdims")
@@ -358,9 +358,9 @@ def reduce_bits(name: str, reduce: Reduce, combine: Callable[[Any, Any], Value],
     ) -> Array:
         no_out(name, out)
         x = array(name, a)
-        x = as_array(astype(x, requested(name, dtype) or x.dtype))
-        x = _masked(name, x, where, astype(literal(np.int32(neutral)), x.dtype))
-        result = _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
+        x = as_array(astype(x, requested_dtype(name, dtype) or x.dtype))
+        x = _apply_mask(name, x, where, astype(literal(np.int32(neutral)), x.dtype))
+        result = _reduce_axes(x, canonical_axes(axis, x.ndim), keepdims, reduce)
         if initial is None:
             return result
         return as_array(combine(*promote_shapes(name, result, astype(_scalar(name, initial), x.dtype))))
@@ -387,7 +387,7 @@ def _position(name: str, a: Any, axis: int | None, out: None, keepdims: bool | N
     return result
 
 
-@composed(1)
+@composed_function(1)
 def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """The index of the greatest element of `a` along `axis` (None: of the flattened array); the first of several, or
     of NaNs.
@@ -404,7 +404,7 @@ def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
     return _position("argmax", a, axis, out, keepdims, lax.argmax)
 
 
-@composed(1)
+@composed_function(1)
 def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """The index of the least element of `a` along `axis` (None: of the flattened array); the first of several, or of
     NaNs.

@@ -140,10 +140,10 @@ def whole_index(index: Any) -> Any:
     """An index; ``...`` for the forms of it that JAX takes. Known scalars are Python's ints, bools too."""
     if index is None or (isinstance(index, tuple) and not index):
         return ...
-    return tuple(map(_known, index)) if isinstance(index, tuple) else _known(index)
+    return tuple(map(_known_index, index)) if isinstance(index, tuple) else _known_index(index)
 
 
-def _known(part: Any) -> Any:
+def _known_index(part: Any) -> Any:
     if isinstance(part, (bool, np.integer)):
         return int(part)
     if isinstance(part, (Array, np.ndarray)) and not part.ndim and part.dtype.kind in "iu":

@@ -35,7 +35,7 @@ from shardwise.numpy._promote import (
     no_out,
     promote_dtypes,
     promote_shapes,
-    requested,
+    requested_dtype,
     value,
     values,
 )
@@ -46,11 +46,11 @@ from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import take
 from shardwise.numpy.predicates import to_bool
 from shardwise.ops.elementwise.selection import select_n_p
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 from shardwise.transforms.jit.shown_calls import shown_call
 
 
-@composed(3, numbers=True)
+@composed_function(3, numbers=True)
 @shown_call("size fill_value", name="_where")
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """Elementwise `x` where `condition` is true (not 0), else `y`; with `condition` alone `nonzero` of it.
@@ -151,14 +151,14 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     functions = list(funclist)
     default = functions.pop() if given == count + 1 else 0
 
-    def computed(function: Any) -> Value:
+    def compute_piece(function: Any) -> Value:
         result = function(v, *args, **kw) if callable(function) else function
         return astype(value("piecewise", result), v.dtype)
 
-    result = computed(default)
+    result = compute_piece(default)
     for condition, function in zip(condlist, functions, strict=True):
         mask = to_bool(value("piecewise", np.asarray(condition) if isinstance(condition, list) else condition))
-        result = where_(*align_ranks(mask, computed(function), result))
+        result = where_(*align_ranks(mask, compute_piece(function), result))
     return broadcast_to_shape(result, v.shape)
 
 
@@ -351,7 +351,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     x = value("unravel_index", indices)
     listed: Any = shape if hasattr(shape, "__iter__") else (shape,)
     if isinstance(shape, Tracer) or any(isinstance(n, Tracer) for n in listed):
-        return _unravelled(x, shape)
+        return _unravel_traced(x, shape)
     sizes = tuple(int(n) for n in listed)
     total = math.prod(sizes)
     if is_bool(x.dtype) or not is_integer(x.dtype):
@@ -366,7 +366,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     )
 
 
-def _unravelled(x: Value, shape: Any) -> tuple[Array, ...]:
+def _unravel_traced(x: Value, shape: Any) -> tuple[Array, ...]:
     """The indices along dims whose sizes are traced."""
     if is_bool(x.dtype) or not is_integer(x.dtype):
         raise TypeError(f"unravel_index takes integers, got {x.dtype}.")
@@ -411,7 +411,7 @@ def ravel_multi_index(
     for part in parts:
         if not is_integer(part.dtype):
             raise ValueError(f"ravel_multi_index takes integers, got {part.dtype}.")
-    wanted = requested("ravel_multi_index", dtype) or result_type(int, *parts)
+    wanted = requested_dtype("ravel_multi_index", dtype) or result_type(int, *parts)
     if math.prod(sizes) - 1 > iinfo(wanted).max:
         raise ValueError(
             f"ravel_multi_index: indices into {math.prod(sizes)} elements do not fit {wanted}. Pass a wider dtype, for example "

@@ -78,7 +78,7 @@ def _take_rows(x: Array, places: Array) -> Array:
     return take(x, places, 0, mode="clip")
 
 
-def _filled(values: Array, exists: Array | None, fill: Any, weak: bool = False) -> Array:
+def _fill_missing(values: Array, exists: Array | None, fill: Any, weak: bool = False) -> Array:
     """`values` with `fill` at the places that do not exist: strongly typed, unless a `weak` fill stands beside weak values."""
     if exists is None:
         return values
@@ -90,7 +90,7 @@ def _filled(values: Array, exists: Array | None, fill: Any, weak: bool = False) 
 def _filled_or_least(values: Array, exists: Array | None, fill: Any) -> Array:
     """`values` with `fill`, or their first element if it is None, at the places that do not exist: of the dtype of both."""
     if exists is None or fill is None:
-        return _filled(values, exists, _least_or_zero(values, exists))
+        return _fill_missing(values, exists, _least_or_zero(values, exists))
     like, filler = promote_dtypes(values, as_array(value("fill_value", fill)))
     return where_(exists, like, broadcast_to_shape(filler, like.shape) if filler.ndim else filler)
 
@@ -206,7 +206,7 @@ def _unique(
     # Places that do not exist lie behind the end: they show the first element.
     shown = places if exists is None else where_(exists, places, constant(places, 0))
     values = _take_rows(ordered, shown)
-    results = [values if fill_value is None else strong(_filled(values, exists, fill_value))]
+    results = [values if fill_value is None else strong(_fill_missing(values, exists, fill_value))]
     if return_index:
         results.append(_take_rows(order, shown))
     if return_inverse:
@@ -232,7 +232,7 @@ def _unique_of_nothing(
             f"unique: an empty array has no element to fill a result of size {size} with. Pass fill_value."
         )
     if not n and size:
-        values = _filled(
+        values = _fill_missing(
             lax.full((size, *rows.shape[1:]), 0, rows.dtype), lax.full((size,), False, np.bool_), fill_value
         )
     else:
@@ -368,14 +368,14 @@ def setdiff1d(
     count = _size("setdiff1d", size, x, y)
     fill = 0 if fill_value is None else fill_value
     if not x.size:
-        return _filled(lax.full((count or 0,), 0, x.dtype), lax.full((count or 0,), False, np.bool_), fill)
+        return _fill_missing(lax.full((count or 0,), 0, x.dtype), lax.full((count or 0,), False, np.bool_), fill)
     if assume_unique:
         keep = lax.bitwise_not(_isin(x, y))
     else:
         x = lax.sort(x)
         keep = lax.bitwise_and(_starts(x, True), lax.bitwise_not(_isin(x, y)))
     places, exists = _places(keep, count)
-    return _filled(_take_rows(x, places), exists, fill, weak=True)
+    return _fill_missing(_take_rows(x, places), exists, fill, weak=True)
 
 
 class _Merged(NamedTuple):
@@ -387,7 +387,7 @@ class _Merged(NamedTuple):
     first_of_group: Array  # for each the place of the first of its equals
 
 
-def _merged(name: str, ar1: Any, ar2: Any) -> tuple[_Merged | None, Array, int]:
+def _merge_arrays(name: str, ar1: Any, ar2: Any) -> tuple[_Merged | None, Array, int]:
     """Both arrays merged (None if there is nothing), joined, and the size of the first."""
     x, y = flat(checked(name, ar1)), flat(checked(name, ar2, 1))
     both = lax.concatenate(promote_dtypes(x, y), 0)
@@ -425,7 +425,7 @@ def intersect1d(
     """
     del assume_unique
     count = _size("intersect1d", size, ar1, ar2)
-    merged, both, n = _merged("intersect1d", ar1, ar2)
+    merged, both, n = _merge_arrays("intersect1d", ar1, ar2)
     if merged is None:
         empty = _nothing(count, fill_value, both)
         return (empty, *(lax.full((count or 0,), 0, np.int32),) * 2) if return_indices else empty
@@ -443,7 +443,7 @@ def intersect1d(
         return values
     first = _take_rows(merged.order, _take_rows(merged.first_of_group, places))
     second = lax.sub(_take_rows(merged.order, places), literal(n, merged.order.dtype))
-    return values, _filled(first, exists, n), _filled(second, exists, size_ - n)
+    return values, _fill_missing(first, exists, n), _fill_missing(second, exists, size_ - n)
 
 
 def setxor1d(
@@ -458,7 +458,7 @@ def setxor1d(
     Array([1, 3], dtype=int32)
     """
     count = _size("setxor1d", size, ar1, ar2)
-    merged, both, _ = _merged("setxor1d", ar1, ar2)
+    merged, both, _ = _merge_arrays("setxor1d", ar1, ar2)
     if merged is None:
         return _nothing(count, fill_value, both)
     ends = lax.concatenate([_differs(merged.first_of_group, False), lax.full((1,), True, np.bool_)], 0)

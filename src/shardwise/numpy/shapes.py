@@ -64,7 +64,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
     """
     del copy
     x = checked("reshape", a)
-    sizes = _completed(x, shape)
+    sizes = _complete_shape(x, shape)
     if order == "C":
         return lax.reshape(x, sizes, out_sharding=out_sharding)
     if order == "F":
@@ -75,7 +75,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
     raise ValueError(f"Unexpected value for 'order' argument of reshape: {order!r}. Expected 'C' or 'F'.")
 
 
-def _completed(x: Array, shape: Any) -> tuple[int, ...]:
+def _complete_shape(x: Array, shape: Any) -> tuple[int, ...]:
     """`shape` with a size for -1."""
     try:
         sizes = index_tuple(shape)

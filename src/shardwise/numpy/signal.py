@@ -45,7 +45,7 @@ def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any,
         padding = (0, 0)
     else:
         raise ValueError(f"mode must be one of ['full', 'same', 'valid'], got {mode!r}")
-    kernel = _reversed(y) if flip else y
+    kernel = _reverse(y) if flip else y
     out = lax.conv_general_dilated(
         lax.expand_dims(x, (0, 1)),
         lax.expand_dims(kernel, (0, 1)),
@@ -55,11 +55,11 @@ def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any,
         preferred_element_type=preferred_element_type,
     )
     out = lax.squeeze(out, (0, 1))
-    return _reversed(out) if longer_second and not flip else out
+    return _reverse(out) if longer_second and not flip else out
 
 
 @shown_call(name="_flip")
-def _reversed(x: Array) -> Array:
+def _reverse(x: Array) -> Array:
     return lax.rev(x, (0,))
 
 

@@ -19,7 +19,7 @@ from shardwise.numpy.reductions import sum as total
 from shardwise.ops.linalg import decompositions as ops
 from shardwise.ops.linalg import spectral
 from shardwise.transforms.derivatives.custom_derivatives import custom_jvp
-from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.composed import composed_function
 from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["SVDResult", "lstsq", "matrix_rank", "pinv", "svd", "svdvals"]
@@ -83,7 +83,7 @@ def svdvals(x: Any, /) -> Array:
     return svd(x, compute_uv=False, hermitian=False)
 
 
-@composed(1)
+@composed_function(1)
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The Moore-Penrose inverses of the matrices `a`: [..., n, m] -> [..., m, n]; singular values up to `rtol`
     (default 10 max(m, n) eps) times the largest count as 0.
@@ -129,7 +129,7 @@ def _pinv_jvp(hermitian: bool, primals: tuple[Array, Any], tangents: tuple[Array
     (a, _), (t, _) = primals, tangents
     p = _pinv(*primals, hermitian)
     if hermitian:  # only its symmetric part counts
-        a, t = ops.symmetrized(a), ops.symmetrized(t)
+        a, t = ops.symmetrize(a), ops.symmetrize(t)
     back, forth = ops.adjoint(t), ops.adjoint(p)
     if a.shape[-2] >= a.shape[-1]:  # the order of the factors that makes small matrices
         rows, columns = matmul(matmul(p, forth), back), matmul(matmul(back, forth), p)
@@ -156,7 +156,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     return (x, lax.full((0,), 0, s.dtype), rank, s) if int(np.asarray(rank)) < n or m <= n else found
 
 
-@composed(2)
+@composed_function(2)
 def _lstsq(a: Any, b: Any, rcond: Any) -> tuple[Array, Array, Array, Array]:
     x, y = inexact("lstsq", a, b)
     if not x.ndim or not y.ndim or x.shape[0] != y.shape[0]:

@@ -28,7 +28,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat
 from shardwise.ops.indexing.search import searchsorted as search
-from shardwise.ops.indexing.sorting import argsorted
+from shardwise.ops.indexing.sorting import argsort_positions
 from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = [
@@ -102,11 +102,11 @@ def argsort(
     x, d = _operand("argsort", a, axis, kind, order)
     wanted = default_dtype("i") if dtype is None else check_requested(dtype, "argsort")
     if not descending:
-        return argsorted(x, d, is_stable=stable, dtype=wanted)
+        return argsort_positions(x, d, is_stable=stable, dtype=wanted)
     if not stable:
-        return lax.rev(argsorted(x, d, is_stable=False, dtype=wanted), (d,))
+        return lax.rev(argsort_positions(x, d, is_stable=False, dtype=wanted), (d,))
     # Sorted backwards twice: equal elements change their order twice.
-    found = lax.rev(argsorted(lax.rev(x, (d,)), d, dtype=wanted), (d,))
+    found = lax.rev(argsort_positions(lax.rev(x, (d,)), d, dtype=wanted), (d,))
     return lax.sub(literal(x.shape[d] - 1, wanted), found)
 
 
@@ -173,7 +173,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     Array([1, 2, 0], dtype=int32)
     """
     x, d, k = _partition("argpartition", a, kth, axis)
-    below, above = lax.split(argsorted(x, d, dtype=np.dtype(np.int32)), [k + 1, x.shape[d] - k - 1], d)
+    below, above = lax.split(argsort_positions(x, d, dtype=np.dtype(np.int32)), [k + 1, x.shape[d] - k - 1], d)
     places = lax.concatenate([below, lax.sort(above, d)], d)
     weak = x.weak_type and config.dialect.functions.argpartition_keeps_weak_type
     return as_array(convert(places, places.dtype, weak))

@@ -13,7 +13,7 @@ from shardwise.base.dtypes import default_dtype, issubdtype
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
-from shardwise.numpy._promote import as_array, astype, is_complex, is_integer, promote_inexact, requested
+from shardwise.numpy._promote import as_array, astype, is_complex, is_integer, promote_inexact, requested_dtype
 from shardwise.numpy.binary import clip, true_divide
 from shardwise.numpy.diagonals import diagonal
 from shardwise.numpy.means import average
@@ -76,7 +76,7 @@ def cov(
     if not n:
         return lax.full(() if variables == 1 else (variables, variables), np.nan, rows.dtype)
     weights, adjusted = _weights(n, fweights, aweights)
-    wanted = requested("cov", dtype)
+    wanted = requested_dtype("cov", dtype)
     if wanted is not None:
         rows = as_array(astype(rows, wanted))
         weights = None if weights is None else as_array(astype(weights, wanted))

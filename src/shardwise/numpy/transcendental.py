@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.renamed import renamed
+from shardwise.base.renamed import rename_function
 from shardwise.ir import Array, bind
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import astype, constant, is_complex, is_float, promote_inexact, value, zero_like
@@ -35,9 +35,9 @@ tanh = unary("tanh", one.tanh_p, "Elementwise hyperbolic tangent.")
 arcsinh = unary("arcsinh", one.asinh_p, "Elementwise inverse of `sinh`.")
 arccosh = unary("arccosh", one.acosh_p, "Elementwise inverse of `cosh`; NaN for reals below 1.")
 arctanh = unary("arctanh", one.atanh_p, "Elementwise inverse of `tanh`.")
-asin, asinh = renamed(arcsin, "asin"), renamed(arcsinh, "asinh")
-acos, acosh = renamed(arccos, "acos"), renamed(arccosh, "acosh")
-atan, atanh = renamed(arctan, "atan"), renamed(arctanh, "atanh")
+asin, asinh = rename_function(arcsin, "asin"), rename_function(arcsinh, "asinh")
+acos, acosh = rename_function(arccos, "acos"), rename_function(arccosh, "acosh")
+atan, atanh = rename_function(arctan, "atan"), rename_function(arctanh, "atanh")
 
 
 def log2(x: Any, /) -> Array:
@@ -89,7 +89,7 @@ def radians(x: Any, /) -> Array:
     return weak_if_scalar(lax.mul(v, constant(v, np.pi / 180)))
 
 
-rad2deg, deg2rad = renamed(degrees, "rad2deg"), renamed(radians, "deg2rad")
+rad2deg, deg2rad = rename_function(degrees, "rad2deg"), rename_function(radians, "deg2rad")
 
 
 @shown_call()

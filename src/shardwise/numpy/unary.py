@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import default_dtype, finfo, isdtype
-from shardwise.base.renamed import renamed
+from shardwise.base.renamed import rename_function
 from shardwise.ir import Array, bind
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -79,7 +79,7 @@ def absolute(x: Any, /) -> Array:
     return bind(one.abs_p, v)
 
 
-abs = renamed(absolute, "abs")
+abs = rename_function(absolute, "abs")
 
 
 def fabs(x: Any, /) -> Array:
@@ -172,7 +172,7 @@ def rint(x: Any, /) -> Array:
     v = value("rint", x)
     if not is_inexact(v.dtype):
         return as_array(astype(v, default_dtype("f")))
-    return _rounded(v, 0)
+    return _round_decimals(v, 0)
 
 
 @shown_call("decimals out")
@@ -189,10 +189,10 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     Array([1.2, 2.5], dtype=float32)
     """
     no_out("round", out)
-    return _rounded(value("round", a), operator.index(decimals))
+    return _round_decimals(value("round", a), operator.index(decimals))
 
 
-def _rounded(v: Any, decimals: int) -> Array:
+def _round_decimals(v: Any, decimals: int) -> Array:
     if is_bool(v.dtype):
         raise config.dialect.functions.round_of_bools_error("round takes numbers, got bools. Cast them first.")
     if is_integer(v.dtype):
@@ -200,7 +200,7 @@ def _rounded(v: Any, decimals: int) -> Array:
             raise NotImplementedError(f"round of integers to {decimals} decimals; cast to a float first.")
         return as_array(v)
     if is_complex(v.dtype):
-        return lax.complex(_rounded(lax.real(v), decimals), _rounded(lax.imag(v), decimals))
+        return lax.complex(_round_decimals(lax.real(v), decimals), _round_decimals(lax.imag(v), decimals))
     if decimals == 0:
         return lax.round(v, lax.RoundingMethod.TO_NEAREST_EVEN)
     narrow = finfo(v.dtype).bits < 32
@@ -213,7 +213,7 @@ def _rounded(v: Any, decimals: int) -> Array:
     return weak_if_scalar(as_array(convert(rounded, v.dtype, v.weak_type)))
 
 
-around = shown_call("decimals out")(renamed(round, "around"))
+around = shown_call("decimals out")(rename_function(round, "around"))
 
 
 @shown_call("copy")
@@ -281,7 +281,7 @@ def conjugate(x: Any, /) -> Array:
     return bind(one.conj_p, v) if is_complex(v.dtype) else as_array(v)
 
 
-conj = renamed(conjugate, "conj")
+conj = rename_function(conjugate, "conj")
 
 
 @shown_call("deg")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardwise.passes.pipeline import Context as Context
     from shardwise.passes.pipeline import Module as Module
     from shardwise.passes.pipeline import run_passes as run_passes
-    from shardwise.passes.pipeline import scheduled as scheduled
+    from shardwise.passes.pipeline import schedule_module as schedule_module
     from shardwise.passes.simplify import common_subexpressions as common_subexpressions
     from shardwise.passes.transfers import Transfer as Transfer
     from shardwise.passes.transfers import transfer_cost as transfer_cost
@@ -35,7 +35,7 @@ __getattr__ = open_door(
     inline="inline_calls",
     key_reuse="key_uses",
     live_results="LiveResults",
-    pipeline="Context DEVICE_PROGRAM Module PARTITIONING PLACING run_passes scheduled",
+    pipeline="Context DEVICE_PROGRAM Module PARTITIONING PLACING run_passes schedule_module",
     simplify="common_subexpressions",
     transfers="Transfer transfer_cost transfers_of",
 )

@@ -83,11 +83,11 @@ class Assembler:
             ground, fill = beside.atom, beside.atom
             parts = [p for p in parts if not p.fills]
         if not parts:
-            return self._filled(ground, local_shape(view.shape, dims, self._sizes))
+            return self._broadcast_fill(ground, local_shape(view.shape, dims, self._sizes))
         if fill is None:
-            parts = _loosened(parts, view.shape)
+            parts = _grow_single_part(parts, view.shape)
         made = self._cut(View(view.shape, tuple(parts), view.eqn), dims, ground)
-        return made if made is not None else self._painted(view.shape, parts, dims, ground)
+        return made if made is not None else self._paint_parts(view.shape, parts, dims, ground)
 
     def windows(self, view: View, dims: DimAxes, windows: Windows, fill: Atom) -> Atom | None:
         """Each device's windows of `view` along some dims, its part along the others; positions without a part hold `fill`.
@@ -102,7 +102,7 @@ class Assembler:
         elif (beside := _beside(parts)) is not None and beside.is_same(PlacedValue(fill, (), ())):
             parts = [p for p in parts if not p.fills]
         if not parts:
-            return self._filled(fill, self._local_shape(view.shape, dims, windows))
+            return self._broadcast_fill(fill, self._local_shape(view.shape, dims, windows))
         return self._cut(View(view.shape, tuple(parts), view.eqn), dims, fill, windows)
 
     def _local_shape(self, shape: Ints, dims: DimAxes, windows: Windows) -> Ints:
@@ -122,12 +122,12 @@ class Assembler:
 
     def _cut(self, view: View, dims: DimAxes, fill: Atom, windows: Windows = NO_WINDOWS) -> Atom | None:
         """Assemble the view as consecutive smaller views along one of its moved dims; None if no dim allows this."""
-        moved = sorted({*view.moved(), *windows})
+        moved = sorted({*view.moved_dims(), *windows})
         if not moved:
             (part,) = view.parts
             if part.fills:
-                return self._filled(part.source.atom, local_shape(view.shape, dims, self._sizes))
-            return self._laid_out(part.source, dims)
+                return self._broadcast_fill(part.source.atom, local_shape(view.shape, dims, self._sizes))
+            return self._lay_out_source(part.source, dims)
         if any(p.fills for p in view.parts):
             return None
         for d in sorted(moved, key=lambda d: (bool(dims[d] or view.axes(d)), d)):
@@ -149,7 +149,7 @@ class Assembler:
                         return None
                     found.append(_Operand(sub, axes, atom))
                 pieces.append((k, first.first[d], first.at[d], first.size[d]))
-            return self._joined(found, d, view.shape[d], dims, pieces, fill, windows.get(d))
+            return self._join_pieces(found, d, view.shape[d], dims, pieces, fill, windows.get(d))
         return None
 
     def _axes_of(self, source: PlacedValue, d: int, dims: DimAxes) -> Axes:
@@ -160,12 +160,12 @@ class Assembler:
             axes = dims[d] if source.shape[d] % ways(dims[d], self._sizes) == 0 else ()
         return () if others.intersection(axes) else axes
 
-    def _laid_out(self, source: PlacedValue, dims: DimAxes) -> Atom:
+    def _lay_out_source(self, source: PlacedValue, dims: DimAxes) -> Atom:
         if isinstance(source.atom, Literal):
             return source.atom
         return self.region.reshard(source.atom, source.dims, dims, self._type(source.shape))
 
-    def _joined(
+    def _join_pieces(
         self,
         operands: list[_Operand],
         d: int,
@@ -194,7 +194,7 @@ class Assembler:
             split = next((o.axes for o in operands if o.axes), ())
         over = dims[d] or split
         if not over:
-            return self._joined_here([o.atom for o in operands], d, size, pieces, fill)
+            return self._join_whole_dim([o.atom for o in operands], d, size, pieces, fill)
         if window is None:
             width = size // ways(dims[d], self._sizes)
             window = DeviceWindow(width if dims[d] else 0, 0, width)
@@ -210,7 +210,7 @@ class Assembler:
         moved = self._type(operands[0].view.shape)
         return exchanged_windows(self.region, [o.atom for o in operands], fill, over, moved, params)
 
-    def _joined_here(self, atoms: list[Atom], d: int, size: int, pieces: Sequence[Piece], fill: Atom) -> Atom:
+    def _join_whole_dim(self, atoms: list[Atom], d: int, size: int, pieces: Sequence[Piece], fill: Atom) -> Atom:
         """The same along a dim that is whole on each device."""
         parts: list[Atom] = []
         place = 0
@@ -218,7 +218,7 @@ class Assembler:
         local = atoms[0].aval.shape
         for k, first, at, length in pieces:
             if at > place:
-                parts.append(self._filled(fill, with_entry(local, d, at - place)))
+                parts.append(self._broadcast_fill(fill, with_entry(local, d, at - place)))
             shape = atoms[k].aval.shape
             if length != shape[d]:
                 origin = (0,) * len(shape)
@@ -232,20 +232,20 @@ class Assembler:
                 parts.append(atoms[k])
             place = at + length
         if place < size:
-            parts.append(self._filled(fill, with_entry(local, d, size - place)))
+            parts.append(self._broadcast_fill(fill, with_entry(local, d, size - place)))
         return emit(concatenate_p, parts, {"dimension": d})[0] if len(parts) > 1 else parts[0]
 
     # -- one part over the other -----------------------------------------------------------------------------------------------
 
-    def _painted(self, shape: Ints, parts: Sequence[ViewPart], dims: DimAxes, fill: Atom) -> Atom:
+    def _paint_parts(self, shape: Ints, parts: Sequence[ViewPart], dims: DimAxes, fill: Atom) -> Atom:
         """Assemble each part alone at its place, then select between them by position."""
         local = local_shape(shape, dims, self._sizes)
         out: Atom | None = None
         for part in parts:
             if part.fills:
-                here: Atom = self._filled(part.source.atom, local)
+                here: Atom = self._broadcast_fill(part.source.atom, local)
             else:
-                alone = View(shape, tuple(_loosened([part], shape)), None)
+                alone = View(shape, tuple(_grow_single_part([part], shape)), None)
                 made = self._cut(alone, dims, fill)
                 assert made is not None, "a single part falls apart along any dim"
                 here = made
@@ -253,7 +253,7 @@ class Assembler:
                 out = here
                 continue
             if out is None:
-                out = self._filled(fill, local)
+                out = self._broadcast_fill(fill, local)
             out = self.region.emit(select_n_p, [self._inside(part, shape, dims), out, here], {})[0]
         assert out is not None
         return out
@@ -283,7 +283,7 @@ class Assembler:
         assert inside is not None and inside.aval.dtype == truth
         return inside
 
-    def _filled(self, value: Atom, shape: Ints) -> Atom:
+    def _broadcast_fill(self, value: Atom, shape: Ints) -> Atom:
         params = {"shape": shape, "broadcast_dimensions": (), "out_sharding": None}
         return self.region.emit(broadcast_in_dim_p, [value], params)[0]
 
@@ -314,7 +314,7 @@ def _meet(a: ViewPart, b: ViewPart) -> bool:
     return all(p < q + m and q < p + n for p, n, q, m in zip(a.at, a.size, b.at, b.size, strict=True))
 
 
-def _loosened(parts: list[ViewPart], shape: Ints) -> list[ViewPart]:
+def _grow_single_part(parts: list[ViewPart], shape: Ints) -> list[ViewPart]:
     """A single part, grown to all of its source in dims that the view does not move: positions outside the part may hold any value."""
     if len(parts) != 1 or parts[0].fills:
         return parts

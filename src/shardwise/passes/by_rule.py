@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.base.config import context_token
 from shardwise.base.shapes import Axes, DimAxes
-from shardwise.ir import Atom, Equation, ExactParams, ShapedArray, Var, literal, unwrapped
+from shardwise.ir import Atom, Equation, ExactParams, ShapedArray, Var, literal, unwrap_op
 from shardwise.ir.op import Op
 from shardwise.ir.program import Need
 from shardwise.ops.devices.all_reduce import all_reduce
@@ -51,7 +51,7 @@ def partition_by_rule(region: Region, eqn: Equation, out_dims: tuple[DimAxes, ..
         copies = copies_of(region, [a for a, _ in local_ins], [t.shape for t in in_types])
         split = cheaper_split(*key, region.readers_of(eqn), region.worth, region.grid.crowding, copies)
     atoms = [
-        a if have == want else region.moved(operand, a, have, want)
+        a if have == want else region.move_value(operand, a, have, want)
         for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)
     ]
     for f in split.exchanged:
@@ -127,10 +127,10 @@ def _local_form(
     """The local params of an equation, the local types of its results, and why it is a collective."""
     op, params = eqn.op, dict(given)
     need = None
-    if unwrapped(op, params)[0].collective is not None:
+    if unwrap_op(op, params)[0].collective is not None:
         params = _on_grid(region, op, params)
         shown = ", ".join(a.aval.str_short() for a in eqn.inputs)
-        need = Need(unwrapped(op, params)[0].name, shown, implicit=False)
+        need = Need(unwrap_op(op, params)[0].name, shown, implicit=False)
     if op.localize is not None or op.place is not None:
         params = local_params(op, ExactParams(params), types, in_dims, out_dims, out_types, region.sizes, region.scoped)
     varying = frozenset([a for dims in out_dims for axes in dims for a in axes])

@@ -64,7 +64,7 @@ class Ring:
 
 def collective_matmul(program: Program, pays: Callable[[Ring], bool] = lambda ring: True) -> Program:
     """The same program with rings where `pays` says so, in loop bodies and branches too."""
-    ringed = ProgramMap(lambda p: _ringed(ringed.inside(p), pays))
+    ringed = ProgramMap(lambda p: _make_rings(ringed.inside(p), pays))
     return ringed.of(program)
 
 
@@ -78,7 +78,7 @@ def pays_between(crossing: frozenset[str]) -> Callable[[Ring], bool]:
     return pays
 
 
-def _ringed(program: Program, pays: Callable[[Ring], bool]) -> Program:
+def _make_rings(program: Program, pays: Callable[[Ring], bool]) -> Program:
     if not any(e.op is all_gather_op or e.op is psum_scatter_op for e in program.equations):
         return program
     made, used = makers(program), users(program)
@@ -102,7 +102,7 @@ def _ringed(program: Program, pays: Callable[[Ring], bool]) -> Program:
             continue
         dot = program.equations[product]
         devices = math.prod(eqn.params["sizes"])
-        ring = Ring(eqn.params["axes"], devices, _bytes(eqn), _held(eqn, dot, devices), _operations(dot))
+        ring = Ring(eqn.params["axes"], devices, _bytes(eqn), _ring_bytes(eqn, dot, devices), _operations(dot))
         if not 1 < devices <= costs.RING_DEVICES or dot.params.get("sum_axes") or not pays(ring):
             continue
         steps = _gather_ring(eqn, dot) if at == product else _scatter_ring(eqn, dot)
@@ -134,7 +134,7 @@ def _bytes(eqn: Equation) -> int:
     return max([a.aval.nbytes for a in (*eqn.inputs, *eqn.outputs)], default=0)
 
 
-def _held(eqn: Equation, dot: Equation, n: int) -> int:
+def _ring_bytes(eqn: Equation, dot: Equation, n: int) -> int:
     """The bytes that a ring stores: two parts, and a part of the other operand, or of the result, or sums as large as the result."""
     parts, result = 2 * _bytes(eqn) // n, dot.outputs[0].aval
     if eqn.op is psum_scatter_op:
@@ -170,7 +170,7 @@ def _gather_ring(gather: Equation, dot: Equation) -> list[Equation] | None:
     for k in range(n):
         start = steps.start(k, width, gather.source)
         # The next part is asked for before this one is multiplied.
-        ahead = steps.passed_on(part) if k + 1 < n else part
+        ahead = steps.pass_on(part) if k + 1 < n else part
         if summed:
             paired = contracted[1 - side][contracted[side].index(dim)]
             piece = steps.cut(other, paired, start, width, dot.source)
@@ -180,13 +180,13 @@ def _gather_ring(gather: Equation, dot: Equation) -> list[Equation] | None:
         else:
             product = steps.product(dot, side, part, other, dot.params)
             total = steps.zeros(out, dot.source) if total is None else total
-            total = steps.written(total, product, at, start, dot.source)
+            total = steps.write_part(total, product, at, start, dot.source)
         part = ahead
     assert total is not None
     if total.aval.dtype != out.aval.dtype:
         params = {"new_dtype": out.aval.dtype, "weak_type": out.aval.weak_type}
         total = steps.emit(convert_element_type_p, (total,), params, dot.source)
-    return steps.giving(total, out)
+    return steps.end_with(total, out)
 
 
 def _scatter_ring(scatter: Equation, dot: Equation) -> list[Equation] | None:
@@ -206,12 +206,12 @@ def _scatter_ring(scatter: Equation, dot: Equation) -> list[Equation] | None:
     total: Var | None = None
     for k in range(n):
         # What a device has after k steps reaches its owner in n - 1 - k more.
-        ahead = steps.passed_on(total) if total is not None else None
+        ahead = steps.pass_on(total) if total is not None else None
         piece = steps.cut(dot.inputs[side], free, steps.start(k + 1, width, dot.source), width, dot.source)
         product = steps.product(dot, side, piece, dot.inputs[1 - side], dot.params)
         total = product if ahead is None else steps.emit(add_p, (ahead, product), {}, scatter.source)
     assert total is not None
-    return steps.giving(total, out)
+    return steps.end_with(total, out)
 
 
 def _result_dim(dot: Equation, side: int, dim: int) -> int | None:
@@ -244,7 +244,7 @@ class _Steps:
         self.equations.append(Equation(op, tuple(atoms), (out,), params, source))
         return out
 
-    def passed_on(self, part: Atom) -> Var:
+    def pass_on(self, part: Atom) -> Var:
         """The part that the next device has: parts go down the ring, so that a device has those of higher and higher positions."""
         n = self.devices
         perm = tuple([(i, (i - 1) % n) for i in range(n)])
@@ -266,7 +266,7 @@ class _Steps:
         params = {"slice_sizes": (*shape[:dim], width, *shape[dim + 1 :]), "wrap": (False,) * len(shape)}
         return self.emit(dynamic_slice_p, (whole, *_starts(len(shape), dim, start)), params, source)
 
-    def written(self, whole: Var, part: Var, dim: int | None, start: Var, source: Source | None) -> Var:
+    def write_part(self, whole: Var, part: Var, dim: int | None, start: Var, source: Source | None) -> Var:
         """`whole` with a part of a dim written."""
         assert dim is not None
         ndim = whole.aval.ndim
@@ -283,7 +283,7 @@ class _Steps:
         """The product with `mine` in the place of the operand on that side."""
         return self.emit(dot_general_p, (other, mine) if side else (mine, other), dict(params), dot.source)
 
-    def giving(self, last: Var, out: Var) -> list[Equation] | None:
+    def end_with(self, last: Var, out: Var) -> list[Equation] | None:
         """The equations, of which the last gives `out`; None if its type is another one."""
         if last.aval is not out.aval:
             return None

@@ -19,11 +19,11 @@ from shardwise.runtime.env import Env
 def with_conv_products(program: Program, env: Env) -> Program:
     """`program` with its convolutions that are products of floats as such."""
     del env
-    return _spelled_out(program)
+    return _rewrite_convolutions(program)
 
 
-def _spelled_out(program: Program) -> Program:
-    program = map_equations(program, lambda e: map_programs(e, _spelled_out))
+def _rewrite_convolutions(program: Program) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, _rewrite_convolutions))
     found = {
         i: made for i, e in enumerate(program.equations) if e.op is conv_general_dilated_p and (made := _product(e))
     }
@@ -36,7 +36,7 @@ def _spelled_out(program: Program) -> Program:
 def _product(eqn: Equation) -> list[Equation] | None:
     """The convolution as a product between changes of shape; None if it is none, or one that gives the dims in another order."""
     (x, w), (out,), params = eqn.inputs, eqn.outputs, eqn.params
-    summed = _summed(eqn)
+    summed = _summed_dims(eqn)
     if summed is None:
         return None
     numbers = params["dimension_numbers"]
@@ -67,7 +67,7 @@ def _product(eqn: Equation) -> list[Equation] | None:
     return made
 
 
-def _summed(eqn: Equation) -> set[int] | None:
+def _summed_dims(eqn: Equation) -> set[int] | None:
     """The dims of space that the convolution sums over, where it is the product of floats of one type that does so, on each device."""
     (x, w), (out,), params = eqn.inputs, eqn.outputs, eqn.params
     numbers = params["dimension_numbers"]

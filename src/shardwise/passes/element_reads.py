@@ -97,7 +97,7 @@ class _Positions:
         if atom.aval.shape[-1] != 1:
             starts, limits = [0] * last + [k], [*atom.aval.shape[:-1], k + 1]
             params = {"start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": None}
-            atom = self._made(slice_p, atom, (*atom.aval.shape[:-1], 1), params, source)
+            atom = self._emit_once(slice_p, atom, (*atom.aval.shape[:-1], 1), params, source)
         dims: tuple[int | None, ...] = (*batch, None)
         while isinstance(atom, Var) and atom in self.made:
             maker = self.program.equations[self.made[atom]]
@@ -110,7 +110,7 @@ class _Positions:
         if gone:
             shape = tuple(n for i, n in enumerate(atom.aval.shape) if i not in gone)
             atom, dims = (
-                self._made(squeeze_p, atom, shape, {"dimensions": gone}, source),
+                self._emit_once(squeeze_p, atom, shape, {"dimensions": gone}, source),
                 tuple(d for d in dims if d is not None),
             )
         target = [1] * rank
@@ -120,9 +120,9 @@ class _Positions:
         if tuple(target) == atom.aval.shape:
             return atom
         params = {"shape": tuple(target), "broadcast_dimensions": dims, "out_sharding": None}
-        return self._made(broadcast_in_dim_p, atom, tuple(target), params, source)
+        return self._emit_once(broadcast_in_dim_p, atom, tuple(target), params, source)
 
-    def _made(self, op: Op, atom: Atom, shape: Shape, params: dict[str, Any], source: Source | None) -> Var:
+    def _emit_once(self, op: Op, atom: Atom, shape: Shape, params: dict[str, Any], source: Source | None) -> Var:
         key = (op, atom, *params.values())
         if key not in self._done:
             aval = atom.aval

@@ -14,7 +14,7 @@ from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Program, Var, map_equations, map_programs
 from shardwise.ops.indexing.element_reads import is_read
-from shardwise.passes.parts import Part, makers, ordered, users
+from shardwise.passes.parts import Part, makers, order_parts, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import fused
@@ -42,7 +42,7 @@ def _join_groups(program: Program, env: Env) -> Program:
         return program
     single = [Part((i,)) for i in range(len(program.equations)) if i not in search.part_of]
     equations = []
-    for part in ordered(program, [*single, *search.joined]):
+    for part in order_parts(program, [*single, *search.joined]):
         members = [program.equations[i] for i in part.members]
         equations.append(members[0] if len(members) == 1 else search.together(part, members))
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)

@@ -49,7 +49,7 @@ class Equals:
         return None if found is eqn else found
 
 
-def merged(
+def merge_equal(
     equations: Sequence[Equation], placements: Mapping[Var, Any]
 ) -> tuple[tuple[Equation, ...], dict[Atom, Atom]]:
     """The equations without those equal to an earlier one in the same layout, and for each dropped result the one to read instead."""

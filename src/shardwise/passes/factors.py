@@ -349,7 +349,7 @@ def _grow(
                 continue
             if t in overflow and any(overflow[t][k] for k, (e, _, _) in enumerate(flow.slots[t]) if e == d):
                 continue
-            gain = _fitting(want, have, now, banned[t], overflow.get(t, ()), 0 if minor else flow.sizes[f], mesh)
+            gain = _fitting_axes(want, have, now, banned[t], overflow.get(t, ()), 0 if minor else flow.sizes[f], mesh)
             if t < n_in and flow.pointwise:  # an operand gains only axes that the result could take too
                 for r in range(n_in, n):
                     result = slots[r][flow.slot_of[r][f]]
@@ -369,7 +369,7 @@ def _grow(
     return changed
 
 
-def _fitting(
+def _fitting_axes(
     want: Axes,
     have: Axes,
     slots: Sequence[Axes],

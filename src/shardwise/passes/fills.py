@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shardwise.base.dtypes import is_key_dtype
-from shardwise.ir import Atom, Box, Equation, Literal, Var, calls_user, literal, unwrapped
+from shardwise.ir import Atom, Box, Equation, Literal, Var, calls_user, literal, unwrap_op
 from shardwise.passes.views import PlacedValue, View, compose, spread
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def scalar_of(region: Region, atom: Atom) -> Atom | None:
 
 def on_scalars(region: Region, eqn: Equation) -> bool:
     """Compute an elementwise equation on scalars if these fill its operands; its result is such a fill."""
-    op, _, _ = unwrapped(eqn.op, eqn.params)
+    op, _, _ = unwrap_op(eqn.op, eqn.params)
     plain = op.rule is None and op.emit is not None and op.partition is None and not op.multiple_results
     arrays = [a for a in eqn.inputs if isinstance(a, Var) and a.aval.shape]
     if op is not eqn.op or not plain or not arrays or not eqn.outputs[0].aval.size:

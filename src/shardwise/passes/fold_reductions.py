@@ -14,13 +14,13 @@ from shardwise.ir import Absorbed, Equation, Program, Var, map_equations, map_pr
 def fold_reductions(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
     """The same program with such pairs joined, in loop bodies and branches too. `crossing` are the axes that cross processes: a sum
     over them stays an equation if its producer cannot sum between processes."""
-    return _folded(program, crossing, {})
+    return _fold_program(program, crossing, {})
 
 
-def _folded(program: Program, crossing: frozenset[str], done: dict[Program, Program]) -> Program:
+def _fold_program(program: Program, crossing: frozenset[str], done: dict[Program, Program]) -> Program:
     """`done`: new programs by old one, so that equations which shared a program still do."""
     if program not in done:
-        inner = map_equations(program, lambda e: map_programs(e, lambda p: _folded(p, crossing, done)))
+        inner = map_equations(program, lambda e: map_programs(e, lambda p: _fold_program(p, crossing, done)))
         done[program] = _fold_in(inner, crossing)
     return done[program]
 

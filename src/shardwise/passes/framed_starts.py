@@ -52,7 +52,7 @@ class _Place:
         """The last start of a window in bounds."""
         return max(0, self.size - self.window)
 
-    def shifted(self, start: int) -> int:
+    def frame_start(self, start: int) -> int:
         """A known start in the frame."""
         start = start + self.size if self.wraps and start < 0 else start
         if self.drops and not 0 <= start <= self.last:
@@ -62,14 +62,14 @@ class _Place:
 
 def looked_up_dims(eqn: Equation) -> dict[int, int]:
     """The dims of operand 0 along which windows that do not cover it start at computed places; of each, the number of its start."""
-    at = _indexed(eqn)
+    at = _indexing_of(eqn)
     if at is None:
         return {}
     shape = eqn.inputs[0].aval.shape
     return {d: k for k, (d, size) in enumerate(zip(at.dims, at.sizes, strict=True)) if size != shape[d]}
 
 
-def _indexed(eqn: Equation) -> Indexed | None:
+def _indexing_of(eqn: Equation) -> Indexed | None:
     op = eqn.op
     return None if op.indexed is None else op.indexed(eqn.params, tuple([a.aval for a in eqn.inputs]))
 
@@ -78,7 +78,7 @@ def with_shifted_starts(
     region: Region, eqn: Equation, inputs: Sequence[Atom], frames: Mapping[int, Frame]
 ) -> list[Atom]:
     """The operands `inputs` of an equation with starts along the dims `frames` of operand 0 moved into these frames."""
-    at = _indexed(eqn)
+    at = _indexing_of(eqn)
     assert at is not None
     numbers, shape = looked_up_dims(eqn), eqn.inputs[0].aval.shape
     places = {
@@ -125,7 +125,7 @@ class _Shift:
         """A single start, moved."""
         atom = self.wide(self.atom)
         if isinstance(atom, Literal):
-            return literal(place.shifted(int(atom.value)), atom.aval.dtype)
+            return literal(place.frame_start(int(atom.value)), atom.aval.dtype)
         return self._move(atom, place)
 
     def wide(self, atom: Atom) -> Atom:
@@ -164,5 +164,5 @@ class _Shift:
         have = self.region.read(self.atom)[1]
         dims: DimAxes = (*have[:-1], ()) if have else ((),) * len(shape)
         out = Var(ShapedArray(tuple(shape), dtype))
-        self.region.placing({out: dims}).equation(Equation(op, tuple(inputs), (out,), params, self.eqn.source))
+        self.region.with_placements({out: dims}).equation(Equation(op, tuple(inputs), (out,), params, self.eqn.source))
         return out

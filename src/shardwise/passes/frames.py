@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Axes, DimAxes
-from shardwise.ir import Atom, Box, Equation, ShapedArray, Var, literal, unwrapped
+from shardwise.ir import Atom, Box, Equation, ShapedArray, Var, literal, unwrap_op
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.framed_starts import looked_up_dims, with_shifted_starts
 from shardwise.passes.positions import Positions
@@ -86,7 +86,7 @@ def in_frames(region: Region, eqn: Equation) -> bool:
     params = eqn.params
     if op.localize is not None:
         params = dict(op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
-    inner = region.placing(dict(zip(outputs, placed, strict=True)))
+    inner = region.with_placements(dict(zip(outputs, placed, strict=True)))
     inner.equation(Equation(op, tuple(inputs), tuple(outputs), params, eqn.source))
     for var, out, tensor in zip(eqn.outputs, outputs, made, strict=True):
         if out in region.values and out.aval.shape == var.aval.shape:
@@ -107,7 +107,7 @@ def frames_of(
     frames: Frames = {}
     for i, (view, tensor) in enumerate(zip(views, rule.inputs, strict=True)):
         windows = windowed_dims(eqn, rule, view, sizes) if i == 0 else ()
-        for d in view.moved():
+        for d in view.moved_dims():
             axes, n = view.axes(d), view.shape[d]
             if not axes or n % ways(axes, sizes) == 0 or d in windows:
                 continue
@@ -134,7 +134,7 @@ def _lies_unevenly(view: View, tensor: TensorFactors, frames: Frames, sizes: Map
 
 def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
     """Whether the frame's positions outside the dim of factor `f` affect no result."""
-    op, _, _ = unwrapped(eqn.op, eqn.params)
+    op, _, _ = unwrap_op(eqn.op, eqn.params)
     if op.collective is not None or op.calls_user or op.has_effects(eqn.params):
         return False
     looked_up = any(rule.inputs[0][d] == (f,) for d in looked_up_dims(eqn))

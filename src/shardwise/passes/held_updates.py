@@ -36,7 +36,7 @@ def held_updates(program: Program) -> Program:
             if at is None:
                 continue
             update = program.equations[at]
-            found = _held(update, eqn, turned=new == 0) if _of(update, cases[old]) else None
+            found = _hold_update(update, eqn, turned=new == 0) if _of(update, cases[old]) else None
             if found is not None:
                 replaced[at], replaced[i] = (), found
                 break
@@ -55,7 +55,7 @@ def _of(eqn: Equation, old: Atom) -> bool:
     )
 
 
-def _held(update: Equation, choice: Equation, turned: bool) -> list[Equation] | None:
+def _hold_update(update: Equation, choice: Equation, turned: bool) -> list[Equation] | None:
     """The equations that give the result of `choice`: the update where its scalar is true, or, if `turned`, where it is false."""
     assert update.op.hold is not None
     hold = update.op.hold(update.params, tuple([a.aval for a in update.inputs]))

@@ -17,11 +17,11 @@ from shardwise.runtime import costs
 
 def hoist(program: Program) -> Program:
     """The same program with collectives of constants ahead of its loops, inner loops first."""
-    hoisted = ProgramMap(lambda p: _hoisted(hoisted.inside(p)))
+    hoisted = ProgramMap(lambda p: _hoist_program(hoisted.inside(p)))
     return hoisted.of(program)
 
 
-def _hoisted(program: Program) -> Program:
+def _hoist_program(program: Program) -> Program:
     equations: list[Equation] = []
     for eqn in program.equations:
         if eqn.op.region is None:

@@ -15,7 +15,7 @@ def inline_calls(program: Program) -> Program:
     """`program` without call equations; each inlined equation gets fresh variables. Equal params become one object."""
     has_calls: dict[Program, bool] = {}
 
-    def inlined(program: Program) -> Program:
+    def inline_program(program: Program) -> Program:
         if not _has_calls(program, has_calls):
             return map_equations(program, with_shared_params)
         equations: list[Equation] = []
@@ -36,7 +36,7 @@ def inline_calls(program: Program) -> Program:
             found = known[id(eqn.params)] = eqn.params, bodies.params_of(alike)
         return found[1]
 
-    bodies, shared = ProgramMap(inlined), SharedParams()
+    bodies, shared = ProgramMap(inline_program), SharedParams()
     known: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # by id of the params, which are kept
     return bodies.of(program)
 

@@ -20,11 +20,11 @@ from shardwise.runtime.machine import available
 
 def with_joined_pads(program: Program, env: Env) -> Program:
     """`program` with pads that loops read, themselves or slices of them, as joined values."""
-    return _joined(program, env.spread) if available() else program
+    return _join_pads(program, env.spread) if available() else program
 
 
-def _joined(program: Program, spread: Spread) -> Program:
-    program = map_equations(program, lambda e: map_programs(e, lambda inner: _joined(inner, spread)))
+def _join_pads(program: Program, spread: Spread) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _join_pads(inner, spread)))
     if not any(e.op is pad_p for e in program.equations):
         return program
     used, reads = users(program), read_by_loops(program, spread)
@@ -37,7 +37,7 @@ def _joined(program: Program, spread: Spread) -> Program:
         if spread.elements(out.aval) <= costs.FUSED_FEWEST or not readers:
             return False
         if reads(out):
-            return len(_padded(eqn)) == 1
+            return len(_padded_dims(eqn)) == 1
         return all(r.op is slice_p and reads(r.outputs[0]) and _joins_one_dim(eqn, r) for r in readers)
 
     if not any(map(joins, program.equations)):
@@ -46,14 +46,14 @@ def _joined(program: Program, spread: Spread) -> Program:
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
-def _padded(eqn: Equation) -> list[tuple[int, int, int]]:
+def _padded_dims(eqn: Equation) -> list[tuple[int, int, int]]:
     """The dims that are padded, and by how many elements before and behind."""
     return [(d, low, high) for d, (low, high, _) in enumerate(eqn.params["padding_config"]) if low or high]
 
 
 def _long_rows(eqn: Equation) -> bool:
     """Whether elements are added alone, and loops that end with a piece are long."""
-    shape, dims = eqn.outputs[0].aval.shape, _padded(eqn)
+    shape, dims = eqn.outputs[0].aval.shape, _padded_dims(eqn)
     if any(low < 0 or high < 0 or between for low, high, between in eqn.params["padding_config"]):
         return False
     return bool(dims) and all(math.prod(shape[d + 1 :] or shape[d:]) >= costs.FUSED_PADDED for d, _, _ in dims)
@@ -64,13 +64,13 @@ def _joins_one_dim(eqn: Equation, sliced: Equation) -> bool:
     if any(s != 1 for s in sliced.params["strides"] or ()):
         return False
     first, limit, shape = sliced.params["start_indices"], sliced.params["limit_indices"], eqn.outputs[0].aval.shape
-    return sum(first[d] < low or limit[d] > shape[d] - high for d, low, high in _padded(eqn)) <= 1
+    return sum(first[d] < low or limit[d] > shape[d] - high for d, low, high in _padded_dims(eqn)) <= 1
 
 
 def _with_rows(eqn: Equation) -> list[Equation]:
     """The pad as joined values; the rows along the first dims are the longest pieces."""
     (x, fill), (out,) = eqn.inputs, eqn.outputs
-    padded = _padded(eqn)
+    padded = _padded_dims(eqn)
     made: list[Equation] = []
 
     def rows(d: int, count: int) -> list[Var]:

@@ -1,7 +1,7 @@
 """The dims along which loops may be cut, so that parts go round by themselves, and the programs of the parts.
 
-Comes in: an equation with a loop. Goes out: where a dim is in each value (`cut`), the program of a part along it (`localized`) or of one
-entry (`one_apart`), and a scan over parts that follow each other (`swept`). A dim is followed through the loop by the sharding rules: each
+Comes in: an equation with a loop. Goes out: where a dim is in each value (`cut`), the program of a part along it (`localize`) or of one
+entry (`one_apart`), and a scan over parts that follow each other (`sweep`). A dim is followed through the loop by the sharding rules: each
 equation must say that it computes its parts apart from each other.
 """
 
@@ -31,7 +31,7 @@ from shardwise.ir import (
 from shardwise.ops.control.scan import scan_p
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.ops.shapes.reshape import reshape_p
-from shardwise.passes.equals import merged
+from shardwise.passes.equals import merge_equal
 from shardwise.sharding.rule import Kind
 
 _TRUE = Literal(np.asarray(True), ShapedArray((), np.dtype(np.bool_)))
@@ -185,7 +185,7 @@ class Followed:
             raise _Whole
 
 
-def localized(program: Program, dims: dict[Var, int], size: int) -> Program:
+def localize(program: Program, dims: dict[Var, int], size: int) -> Program:
     """`program` for parts of `size` elements along these dims."""
     renamed: dict[Var, Var] = {}
 
@@ -214,16 +214,16 @@ def localized(program: Program, dims: dict[Var, int], size: int) -> Program:
 
 def one_apart(program: Program, dims: dict[Var, int]) -> Program:
     """`program` for one entry: in a loop whose elements stop at different times, each round then knows that it goes on."""
-    one = localized(program, dims, 1)
+    one = localize(program, dims, 1)
     (eqn,) = one.equations
     loop = region_of(eqn)
     if not isinstance(loop, Loop) or loop.test is None or loop.test.name != ANY_GOES_ON:
         return one
-    body = _going_on(eqn, loop, loop.test)
+    body = _body_past_test(eqn, loop, loop.test)
     return replace(one, equations=(map_programs(eqn, lambda p: body if p is loop.body else p),))
 
 
-def _going_on(eqn: Equation, loop: Loop, test: Program) -> Program:
+def _body_past_test(eqn: Equation, loop: Loop, test: Program) -> Program:
     """The body of a loop, with True for what its test has found to be."""
     body, n = loop.body, loop.num_consts
     own: dict[Atom, Atom] = dict(zip(eqn.inputs[loop.consts], body.inputs[:n], strict=True))
@@ -233,7 +233,7 @@ def _going_on(eqn: Equation, loop: Loop, test: Program) -> Program:
     equations = [replace(e, inputs=tuple([names.get(a, a) for a in e.inputs])) for e in test.equations]
     *_, last = equations
     answer = last.inputs[0]
-    equal = merged([*equations, *body.equations], {})[1]
+    equal = merge_equal([*equations, *body.equations], {})[1]
     found = [v for v in (*body.inputs, *_results(body)) if equal.get(v, v) is equal.get(answer, answer)]
     if answer.aval.size != 1 or last.outputs != test.outputs or not found:
         return body
@@ -249,7 +249,7 @@ def _results(program: Program) -> list[Var]:
     return [v for e in program.equations for v in e.outputs]
 
 
-def swept(piece: Program, length: int, whole: Program, dims: dict[Var, int]) -> Program:
+def sweep(piece: Program, length: int, whole: Program, dims: dict[Var, int]) -> Program:
     """`piece` for one entry after the other of its operands that `whole` has cut: these have a dim more in front, as have results."""
     cut = [v in dims for v in whole.inputs]
     inputs = tuple([Var(_more(v.aval, length) if c else v.aval) for v, c in zip(piece.inputs, cut, strict=True)])

@@ -30,7 +30,7 @@ from shardwise.ir import (
     region_of,
     subprograms,
 )
-from shardwise.passes.loop_cuts import Followed, alone, cut, localized, one_apart, outermost, simple, swept
+from shardwise.passes.loop_cuts import Followed, alone, cut, localize, one_apart, outermost, simple, sweep
 from shardwise.passes.small import runs_small
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -115,7 +115,7 @@ def _pieces_of_devices(program: Program, env: Env) -> tuple[Program, Pieces, Axe
     if any(v.aval.vma and v not in found.dims for v in _values(program)):
         return None
     joined = tuple(a for a in env.axis_names if a in axes)
-    wide = localized(program, found.dims, found.size * math.prod(map(env.size, joined)))
+    wide = localize(program, found.dims, found.size * math.prod(map(env.size, joined)))
     pieces = _pieces(wide)
     if pieces is None or (*pieces.operands, *pieces.results) != tuple(map(found.dims.get, ends)):
         return None
@@ -130,7 +130,7 @@ def _pieces(program: Program) -> Pieces | None:
     step = min(n, _step(found))
     if step == n or _work(program) < costs.LOOP_LEAST:
         return None
-    inner = _fitting(one_apart(program, dims) if step == 1 else localized(program, dims, step))
+    inner = _fit_piece(one_apart(program, dims) if step == 1 else localize(program, dims, step))
     if inner is None:
         return None
     steps, tail = divmod(n, step)
@@ -140,10 +140,10 @@ def _pieces(program: Program) -> Pieces | None:
     sizes = [most * step] * longer + [(most - 1) * step] * (parts - longer) + [tail] * (tail > 0)
     programs: dict[int, Program] = {}
     for size in dict.fromkeys(sizes):
-        piece = inner if size != tail else _fitting(localized(program, dims, size))
+        piece = inner if size != tail else _fit_piece(localize(program, dims, size))
         if piece is None:
             return None
-        programs[size] = swept(piece, size // step if size != tail else 1, program, dims)
+        programs[size] = sweep(piece, size // step if size != tail else 1, program, dims)
     operands, results = tuple(map(dims.get, program.inputs)), tuple(map(dims.get, program.equations[0].outputs))
     return Pieces(tuple(sizes), programs, operands, results)
 
@@ -162,7 +162,7 @@ def _work(program: Program) -> float:
     return small_cost(program) * (1 if isinstance(loop, Loop) and loop.length is not None else costs.LOOP_ROUNDS)
 
 
-def _fitting(piece: Program) -> Program | None:
+def _fit_piece(piece: Program) -> Program | None:
     """The program of a piece; where that is too large, as a sweep along a further dim. None if there is none, or no small program."""
     if max(v.aval.size for v in _values(piece)) <= costs.LOOP_PIECE_MOST:
         return piece if all(writable(e, ALONE) for e in piece.equations) else None
@@ -173,8 +173,8 @@ def _fitting(piece: Program) -> Program | None:
     step = max(k for k in range(1, most + 1) if n % k == 0)
     if 4 * step < most:
         return None
-    inner = _fitting(localized(piece, dims, step))
-    return None if inner is None else swept(inner, n // step, piece, dims)
+    inner = _fit_piece(localize(piece, dims, step))
+    return None if inner is None else sweep(inner, n // step, piece, dims)
 
 
 def _values(program: Program) -> Iterator[Var]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from shardwise.ir import Equation, Loop, Program, Var, region_of
 from shardwise.ops.shapes.reshape import reshape_p
-from shardwise.passes.loop_cuts import alone, cut, one_apart, outermost, simple, swept
+from shardwise.passes.loop_cuts import alone, cut, one_apart, outermost, simple, sweep
 from shardwise.passes.small import runs_small
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -29,11 +29,11 @@ def with_loops_apart(program: Program, env: Env) -> Program:
 
 
 def _apart(eqn: Equation, env: Env) -> tuple[Equation, ...]:
-    scanned = _scanned(eqn, env)
+    scanned = _loop_to_scan(eqn, env)
     return scanned if scanned and all(runs_small(e, env) for e in scanned) else (eqn,)
 
 
-def _scanned(eqn: Equation, env: Env) -> tuple[Equation, ...] | None:
+def _loop_to_scan(eqn: Equation, env: Env) -> tuple[Equation, ...] | None:
     """A loop as a scan, with what shapes its operands and results."""
     loop = region_of(eqn)
     if not isinstance(loop, Loop) or loop.test is None or loop.test.outputs[0].aval.vma or not runs_small(eqn, env):
@@ -47,18 +47,18 @@ def _scanned(eqn: Equation, env: Env) -> tuple[Equation, ...] | None:
     one = one_apart(program, found.dims)
     if small_cost(one) < costs.LOOP_APART or any(v not in found.dims for v in eqn.outputs):
         return None
-    whole = swept(one, found.size, program, found.dims)
+    whole = sweep(one, found.size, program, found.dims)
     (scan,) = whole.equations
     before, named = list[Equation](), dict[Var, Var]()
     for var, given in zip(whole.inputs, program.inputs, strict=True):
         named[var] = given
         if given in found.dims:
             named[var] = Var(var.aval)
-            before.append(_reshaped(given, named[var], eqn))
+            before.append(_reshape_equation(given, named[var], eqn))
     scan = replace(scan, inputs=tuple([named[v] for v in scan.inputs if isinstance(v, Var)]), source=eqn.source)
-    return (*before, scan, *[_reshaped(v, out, eqn) for v, out in zip(scan.outputs, eqn.outputs, strict=True)])
+    return (*before, scan, *[_reshape_equation(v, out, eqn) for v, out in zip(scan.outputs, eqn.outputs, strict=True)])
 
 
-def _reshaped(given: Var, out: Var, eqn: Equation) -> Equation:
+def _reshape_equation(given: Var, out: Var, eqn: Equation) -> Equation:
     """An equation, in the place of `eqn`, that gives a value another shape."""
     return Equation(reshape_p, (given,), (out,), {"new_sizes": out.aval.shape, "out_sharding": None}, eqn.source)

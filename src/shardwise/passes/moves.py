@@ -32,7 +32,7 @@ class Copy(NamedTuple):
     atom: Atom
 
 
-def resharded(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
+def reshard_atom(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
     """`atom`, of global type `aval`, moved from layout `have` to another one, `want`."""
     sizes = region.grid.axis_sizes
     steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)

@@ -21,11 +21,11 @@ from shardwise.runtime.machine import available
 def with_outer_products(program: Program, env: Env) -> Program:
     """`program` with its large outer products written out."""
     del env
-    return _spelled_out(program) if available() else program
+    return _rewrite_products(program) if available() else program
 
 
-def _spelled_out(program: Program) -> Program:
-    program = map_equations(program, lambda e: map_programs(e, _spelled_out))
+def _rewrite_products(program: Program) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, _rewrite_products))
     products = {e.outputs[0]: e for e in program.equations if _is_outer(e)}
     if not products:
         return program
@@ -37,7 +37,7 @@ def _spelled_out(program: Program) -> Program:
     done, equations = {id(e) for e in turns.values()}, list[Equation]()
     for e in program.equations:
         if e.outputs and e.outputs[0] in products:
-            equations += _multiplied(e, turns.get(e.outputs[0]))
+            equations += _product_to_multiply(e, turns.get(e.outputs[0]))
         elif id(e) not in done:
             equations.append(e)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
@@ -53,7 +53,7 @@ def _is_outer(eqn: Equation) -> bool:
     return not any(contracted) and not params.get("sum_axes") and one_type and results[0].size >= costs.FUSED_FEWEST
 
 
-def _multiplied(eqn: Equation, turn: Equation | None) -> Iterator[Equation]:
+def _product_to_multiply(eqn: Equation, turn: Equation | None) -> Iterator[Equation]:
     """The product, whose dims `turn` transposes, as repeated operands and their multiplication."""
     (lhs, rhs), (out,) = eqn.inputs, (eqn if turn is None else turn).outputs
     order_of = range(out.aval.ndim) if turn is None else turn.params["permutation"]

@@ -18,7 +18,7 @@ from shardwise.runtime.env import Env
 
 def with_pad_sums(program: Program, env: Env) -> Program:
     """`program` with large sums of pads as equations of their own."""
-    return _summed(program, env.spread)
+    return _sum_pads(program, env.spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class _Terms:
         return count_cells(shape, tuple(a.aval.shape for a in self.values), self.configs)
 
 
-def _summed(program: Program, spread: Spread) -> Program:
-    program = map_equations(program, lambda e: map_programs(e, lambda inner: _summed(inner, spread)))
+def _sum_pads(program: Program, spread: Spread) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _sum_pads(inner, spread)))
     if not any(
         e.op is pad_p and any(between for _, _, between in e.params["padding_config"]) for e in program.equations
     ):

@@ -23,13 +23,13 @@ from shardwise.ir.program import NOWHERE, Need
 from shardwise.ops.elementwise.binary import add_p
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.by_rule import finish, partition_by_rule
-from shardwise.passes.equals import merged
+from shardwise.passes.equals import merge_equal
 from shardwise.passes.fills import moved_fills, on_scalars, without_elements
 from shardwise.passes.frames import Frame, frame_along, in_frames
 from shardwise.passes.grid import Grid
-from shardwise.passes.moves import Copy, copy_of, resharded
+from shardwise.passes.moves import Copy, copy_of, reshard_atom
 from shardwise.passes.positions import Positions, positions_of
-from shardwise.passes.remade import remade
+from shardwise.passes.remade import remake_value
 from shardwise.passes.reshard import resharding_bytes
 from shardwise.passes.split import Known, local_results, local_type
 from shardwise.passes.spread import spread
@@ -79,7 +79,7 @@ class Region:
         owners = grid.processes
         if owners is None:
             return None
-        return Env(grid.names, grid.sizes, processes=owners), frozenset(grid.names[a] for a in owners.crossing())
+        return Env(grid.names, grid.sizes, processes=owners), frozenset(grid.names[a] for a in owners.crossing_axes())
 
     @property
     def worth(self) -> int:
@@ -178,10 +178,10 @@ class Region:
             self.known.bodies[whole] = placements, made
         return made
 
-    def placing(self, placements: Mapping[Var, DimAxes]) -> Region:
+    def with_placements(self, placements: Mapping[Var, DimAxes]) -> Region:
         """This region with the layouts of more values."""
         known = cast("dict[Var, DimAxes]", self.placements)  # nothing writes to it
-        return self.changed(placements=ChainMap(dict(placements), known))
+        return self.with_fields(placements=ChainMap(dict(placements), known))
 
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
         """The per-device type of a value with this layout."""
@@ -233,7 +233,7 @@ class Region:
         """Partition the current equation `together` where one memory has all parts, else the `cheapest` way; see `passes.trials`."""
         take_apart(self, operand, together, ways)
 
-    def changed(self, **fields: Any) -> Region:
+    def with_fields(self, **fields: Any) -> Region:
         """This region with some fields replaced, for equations of the same program."""
         other = replace(self, **fields)
         other.readers, other.makers, other.users = self.readers, self.makers, self.users
@@ -245,7 +245,7 @@ class Region:
         local, have = self.read(var)
         assert isinstance(var, Var)
         whole = tuple(() if d in dims else axes for d, axes in enumerate(have))
-        self.define(var, self.moved(var, local, have, whole), whole)
+        self.define(var, self.move_value(var, local, have, whole), whole)
         self.generic(eqn)
         self.define(var, local, have)
 
@@ -258,9 +258,9 @@ class Region:
         if have == want or isinstance(atom, Literal):
             return atom
         self.known.changes.moves = True
-        return resharded(self, atom, have, want, aval)
+        return reshard_atom(self, atom, have, want, aval)
 
-    def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
+    def move_value(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
         """A value of layout `have` in layout `want`: resharded, or made there if it follows from no value that is split."""
         changes = self.known.changes
         changes.moves = True
@@ -277,7 +277,7 @@ class Region:
             there = None if any(want) else copy_of(self, local, want, atom.aval.shape)
             if there is not None:
                 return there
-            made = remade(self, atom, want)
+            made = remake_value(self, atom, want)
             changes.asked.append((atom, want, made is not None))
             if made is not None:
                 return made
@@ -303,7 +303,7 @@ class Region:
 
     def run(self, program: Program) -> None:
         """Partition every equation of `program`; its inputs must be defined."""
-        self.partitioned, left = merged(program.equations, self.placements)
+        self.partitioned, left = merge_equal(program.equations, self.placements)
         holders = Counter([id(e.params) for e in self.partitioned])
         self.lone = {number for number, count in holders.items() if count == 1}
         self.given = frozenset([left.get(a, a) for a in program.outputs if isinstance(a, Var)])
@@ -339,7 +339,7 @@ class Region:
         if own:
             assert eqn.op.partition is not None
             eqn.op.partition(self, eqn)
-        elif not self._deferred(eqn):
+        elif not self._defer_move(eqn):
             self.generic(eqn)
 
     def readers_of(self, eqn: Equation) -> tuple[int, ...]:
@@ -358,7 +358,7 @@ class Region:
             for e in self.users.get(atom, ())
         )
 
-    def _deferred(self, eqn: Equation) -> bool:
+    def _defer_move(self, eqn: Equation) -> bool:
         """If an op only moves elements along split dims, record its result as a view of its operands, laid out when read."""
         boxes = eqn.op.boxes(eqn) if eqn.op.boxes is not None else None
         if boxes is None:
@@ -379,7 +379,7 @@ class Region:
                 del self.views[var]
         return True
 
-    def viewed(self, eqn: Equation) -> None:
+    def record_views(self, eqn: Equation) -> None:
         """Record the results of an op that moves elements as views of its operands, whatever reads them."""
         boxes = eqn.op.boxes(eqn) if eqn.op.boxes is not None else None
         assert boxes is not None
@@ -413,7 +413,7 @@ class Region:
     def _divides(self, view: View) -> bool:
         """Whether a view can take the layout of its parts."""
         near = natural_layout(view, self.grid.axis_sizes)
-        return all(near[d] == view.axes(d) for d in view.moved())
+        return all(near[d] == view.axes(d) for d in view.moved_dims())
 
     def output(self, atom: Atom, dims: DimAxes) -> Atom:
         """A program output in the layout that the caller wants."""
@@ -423,7 +423,7 @@ class Region:
     def is_view(self, atom: Atom) -> bool:
         return isinstance(atom, Var) and atom in self.views and atom not in self.values
 
-    def framed(self, eqn: Equation) -> bool:
+    def compute_in_frames(self, eqn: Equation) -> bool:
         """Compute with unevenly sized operands in their frames, if there are any and the op can; see `frames`."""
         found = in_frames(self, eqn)
         self.known.changes.alone &= not found
@@ -439,16 +439,16 @@ class Region:
         """The layout that propagation chose for a value."""
         return self.placements.get(var, ((),) * var.aval.ndim)
 
-    def placed(self, eqn: Equation) -> tuple[DimAxes, ...]:
+    def result_layouts(self, eqn: Equation) -> tuple[DimAxes, ...]:
         """The layouts that propagation chose for the results of an equation."""
         return tuple([self.placement(v) for v in eqn.outputs])
 
     def generic(self, eqn: Equation) -> None:
         """Choose a split for each factor of the op's sharding rule, reshard the operands, compute, reduce."""
-        if self.framed(eqn) or with_windows(self, eqn):
+        if self.compute_in_frames(eqn) or with_windows(self, eqn):
             self.known.changes.alone = False
         else:
-            partition_by_rule(self, eqn, self.placed(eqn))
+            partition_by_rule(self, eqn, self.result_layouts(eqn))
 
     def spread(self, eqn: Equation, whole: Atom) -> bool:
         """Put elements of `whole` with padding between them where a pad has them, if that is possible; see `passes.spread`."""
@@ -474,22 +474,22 @@ def partition(
     run the same program, but for equations that are computed faster where all parts lie in one memory (`Region.apart`).
     """
 
-    def found(known: Known) -> tuple[Program, tuple[DimAxes, ...]]:
-        return _partitioned(program, Region(grid, placements, known=known), in_dims, out_dims)
+    def partition_with(known: Known) -> tuple[Program, tuple[DimAxes, ...]]:
+        return _partition_program(program, Region(grid, placements, known=known), in_dims, out_dims)
 
     known = Known()
-    best, dims = found(known)
+    best, dims = partition_with(known)
     if known.close_calls:
-        second, others = found(Known(takes_seconds=True))
+        second, others = partition_with(Known(takes_seconds=True))
         if transfer_cost(second, grid) < transfer_cost(best, grid):
             best, dims, known.takes_seconds = second, others, True
     if not known.apart or not grid.one_memory:
         return best, best, dims
-    together, others = found(Known(takes_seconds=known.takes_seconds, together=True))
+    together, others = partition_with(Known(takes_seconds=known.takes_seconds, together=True))
     return best, together if others == dims else best, dims
 
 
-def _partitioned(
+def _partition_program(
     program: Program, region: Region, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes | None]
 ) -> tuple[Program, tuple[DimAxes, ...]]:
     inputs = []

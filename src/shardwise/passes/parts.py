@@ -52,7 +52,7 @@ def read_by_loops(program: Program, spread: Spread) -> Callable[[Var], bool]:
     return reads
 
 
-def ordered(program: Program, parts: Sequence[Part]) -> list[Part]:
+def order_parts(program: Program, parts: Sequence[Part]) -> list[Part]:
     """The parts, each after the parts that it needs, otherwise by last member: values live no longer than before."""
     made = makers(program)
     of = {i: p for p in parts for i in p.members}

@@ -61,7 +61,7 @@ class Context:
     def crossing(self) -> frozenset[str]:
         """The axes between whose devices processes talk."""
         owners = self.grid.processes
-        return frozenset() if owners is None else frozenset(self.grid.names[a] for a in owners.crossing())
+        return frozenset() if owners is None else frozenset(self.grid.names[a] for a in owners.crossing_axes())
 
     @property
     def devices(self) -> int:
@@ -145,7 +145,7 @@ def _partition(module: Module, context: Context) -> Module:
     return replace(module, program=local, device_program=device_program, out_dims=out_dims)
 
 
-def _changed(module: Module, change: Callable[[Program], Program]) -> Module:
+def _change_programs(module: Module, change: Callable[[Program], Program]) -> Module:
     """The module with both of its per-device programs changed; mostly they are one."""
     program = change(module.program)
     same = module.program is module.device_program
@@ -156,7 +156,7 @@ def _hoist(module: Module, context: Context) -> Module:
     """Take what stays the same out of loops, unless rings are asked for: these save the memory that a gathered constant takes."""
     if _may_have_rings(context):
         return module
-    return _changed(module, hoist)
+    return _change_programs(module, hoist)
 
 
 def _may_have_rings(context: Context) -> bool:
@@ -165,7 +165,7 @@ def _may_have_rings(context: Context) -> bool:
 
 
 def _simplify(module: Module, context: Context) -> Module:
-    return _changed(module, lambda program: simplify(program, context.devices))
+    return _change_programs(module, lambda program: simplify(program, context.devices))
 
 
 def _join_reductions(module: Module, context: Context) -> Module:
@@ -191,7 +191,7 @@ def _collective_matmul(module: Module, context: Context) -> Module:
     from shardwise.passes.collective_matmul import collective_matmul, pays_between  # start-up time: products and slices
 
     change = collective_matmul if choice == "on" else partial(collective_matmul, pays=pays_between(crossing))
-    return _changed(module, change)
+    return _change_programs(module, change)
 
 
 def _fold_reductions(module: Module, context: Context) -> Module:
@@ -321,7 +321,7 @@ JOINING: tuple[tuple[str, Pass], ...] = (
 PIPELINE = PARTITIONING + FUSING + JOINING
 
 
-def scheduled(module: Module, context: Context, seconds: dict[str, float]) -> Module:
+def schedule_module(module: Module, context: Context, seconds: dict[str, float]) -> Module:
     """The module after those of the `FUSING` and `JOINING` passes that can change it; unchanged if fusion is off."""
     if config.shardwise_fused != "auto":
         return module

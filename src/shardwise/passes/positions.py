@@ -143,9 +143,9 @@ def _best(found: Positions, band: Dim, beside: Sequence[Shift]) -> int | None:
     weights = {v: v.aval.nbytes for v in aligned}
     have, centre = found.lows.get(band), middle or 0
 
-    def sent(low: int) -> tuple[int, int, bool, int]:
+    def rows_sent(low: int) -> tuple[int, int, bool, int]:
         rows = [(max(0, max(at) - low) + max(0, low - min(at))) * weights[v] for v, at in aligned.items()]
         shifted = sum(len(at) - at.count(low) for at in aligned.values())
         return sum(rows), shifted, low != have, abs(2 * low - centre)
 
-    return min(dict.fromkeys(low for at in aligned.values() for low in at), key=sent)
+    return min(dict.fromkeys(low for at in aligned.values() for low in at), key=rows_sent)

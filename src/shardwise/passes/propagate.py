@@ -117,20 +117,20 @@ class _Graph:
     def _value(self, var: Var) -> int:
         aval = var.aval
         if aval.mesh is None and not self.fixed:
-            return self._new(_unsplit(aval.ndim), self.manual)
+            return self._new(_unsplit_layout(aval.ndim), self.manual)
         placement = self.fixed.get(var)
         if placement is not None:
             i = self._new(placement.dims, _NO_AXES)
             self.fix(i, placement)
             return i
         if aval.mesh is None:
-            return self._new(_unsplit(aval.ndim), self.manual)
-        (explicit,) = self._translated(aval.mesh, (aval.mesh.explicit_axes,))
-        i = self._new(self._translated(aval.mesh, aval.spec), self.manual.union(explicit))
+            return self._new(_unsplit_layout(aval.ndim), self.manual)
+        (explicit,) = self._translate_layout(aval.mesh, (aval.mesh.explicit_axes,))
+        i = self._new(self._translate_layout(aval.mesh, aval.spec), self.manual.union(explicit))
         self.annotated[i] = bool(explicit)
         return i
 
-    def _translated(self, mesh: AbstractMesh, dims: DimAxes) -> DimAxes:
+    def _translate_layout(self, mesh: AbstractMesh, dims: DimAxes) -> DimAxes:
         """A layout in a type's mesh axes, translated to ours; axes of size 1 split nothing and are dropped."""
         if self.grid is not None:
             return self.grid.rename(mesh.axis_names, mesh.axis_sizes, dims)
@@ -154,7 +154,7 @@ class _Graph:
         out: dict[Var, DimAxes] = {}
         for atom in uneven_whole:
             i = None if isinstance(atom, Literal) else self.ids.get(atom)
-            if i is not None and self._dividing(atom.aval.shape, self.dims[i]) != self.dims[i]:
+            if i is not None and self._dividing_axes(atom.aval.shape, self.dims[i]) != self.dims[i]:
                 divided[i] = ((),) * atom.aval.ndim
         known: dict[tuple[tuple[int, ...], DimAxes], DimAxes] = {}
         for var, i in self.ids.items():
@@ -163,18 +163,18 @@ class _Graph:
                 key = var.aval.shape, self.dims[i]
                 dims = known.get(key)
                 if dims is None:
-                    dims = known[key] = self._dividing(*key)
+                    dims = known[key] = self._dividing_axes(*key)
                 divided[i] = dims
             out[var] = dims
         return out
 
-    def _dividing(self, shape: tuple[int, ...], dims: DimAxes) -> DimAxes:
+    def _dividing_axes(self, shape: tuple[int, ...], dims: DimAxes) -> DimAxes:
         for d, (size, axes) in enumerate(zip(shape, dims, strict=True)):
             ways = 1
             for k, a in enumerate(axes):
                 ways *= self.mesh[a]
                 if size % ways:
-                    return self._dividing(shape, (*dims[:d], axes[:k], *dims[d + 1 :]))
+                    return self._dividing_axes(shape, (*dims[:d], axes[:k], *dims[d + 1 :]))
         return dims
 
     # -- structure ---------------------------------------------------------------------------------
@@ -441,5 +441,5 @@ def _open(rank: int) -> tuple[bool, ...]:
 
 
 @recent(64)
-def _unsplit(rank: int) -> DimAxes:
+def _unsplit_layout(rank: int) -> DimAxes:
     return ((),) * rank

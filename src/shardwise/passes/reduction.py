@@ -15,7 +15,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
-from shardwise.passes.reshard import local_shape, resharding_bytes, sent_by, ways
+from shardwise.passes.reshard import bytes_sent, local_shape, resharding_bytes, ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def _plan(
     scatters: bool,
 ) -> ReductionSteps:
     mesh = dict(sizes)
-    plans = [_sized(s, dims, placed, partial, shape, itemsize, mesh) for s in _choices(placed, partial, scatters)]
+    plans = [_size_plan(s, dims, placed, partial, shape, itemsize, mesh) for s in _choices(placed, partial, scatters)]
     return min((p for p in plans if p is not None), key=lambda p: (p.bytes_sent, len(p.scatters)))
 
 
@@ -75,7 +75,7 @@ def _choices(placed: DimAxes, partial: Axes, scatters: bool) -> Iterator[tuple[t
         yield from itertools.combinations(wanted, n)
 
 
-def _sized(
+def _size_plan(
     scatters: tuple[tuple[int, Axes], ...],
     dims: DimAxes,
     placed: DimAxes,
@@ -91,10 +91,10 @@ def _sized(
         n = ways(axes, mesh)
         if shape[d] % (n * ways(dims[d], mesh)):
             return None
-        sent += sent_by(psum_scatter_op, local, n)
+        sent += bytes_sent(psum_scatter_op, local, n)
         local //= n
         dims = (*dims[:d], (*dims[d], *axes), *dims[d + 1 :])
         rest = tuple(a for a in rest if a not in axes)
     if rest:
-        sent += sent_by(all_reduce, local, ways(rest, mesh))
+        sent += bytes_sent(all_reduce, local, ways(rest, mesh))
     return ReductionSteps(scatters, rest, dims, sent + resharding_bytes(dims, placed, shape, itemsize, mesh))

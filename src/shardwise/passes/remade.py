@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from shardwise.passes.partition import Region
 
 
-def remade(region: Region, var: Var, want: DimAxes) -> Atom | None:
+def remake_value(region: Region, var: Var, want: DimAxes) -> Atom | None:
     """`var` in layout `want`, computed from values that each device holds whole; None if other values are needed."""
-    found = _needed(region, var, want)
+    found = _equations_needed(region, var, want)
     if found is None:
         return None
     needed, held = found
     copies: dict[Atom, Var] = {v: Var(v.aval) for v in (*held, *[v for eqn in needed for v in eqn.outputs])}
-    inner = region.placing({new: want for old, new in copies.items() if old.aval.shape == var.aval.shape})
+    inner = region.with_placements({new: want for old, new in copies.items() if old.aval.shape == var.aval.shape})
     for old, atom in held.items():
         inner.define(copies[old], atom, ((),) * old.aval.ndim)
     for eqn in needed:
@@ -46,11 +46,11 @@ def remade(region: Region, var: Var, want: DimAxes) -> Atom | None:
 
 
 def is_remade(region: Region, var: Var, want: DimAxes) -> bool:
-    """Whether `remade` makes anything of a value."""
-    return _needed(region, var, want) is not None
+    """Whether `remake_value` makes anything of a value."""
+    return _equations_needed(region, var, want) is not None
 
 
-def _needed(region: Region, var: Var, want: DimAxes) -> tuple[dict[Equation, None], dict[Atom, Atom]] | None:
+def _equations_needed(region: Region, var: Var, want: DimAxes) -> tuple[dict[Equation, None], dict[Atom, Atom]] | None:
     """The equations that make `var` from whole values, and by split value the local atom that is all of it."""
     needed: dict[Equation, None] = {}
     held: dict[Atom, Atom] = {}

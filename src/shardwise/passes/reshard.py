@@ -54,7 +54,7 @@ class ReshardStep:
     perm: Pairs = ()
 
 
-def sent_by(op: Op, local_bytes: int, n: int) -> int:
+def bytes_sent(op: Op, local_bytes: int, n: int) -> int:
     """Bytes that one device sends in a step over a group of n devices, each of which holds `local_bytes` before it."""
     assert op.collective is not None
     return op.collective.block_bytes_sent(local_bytes, n)
@@ -99,7 +99,7 @@ def plan_reshard(
     sized = []
     for step in steps:
         n = ways(step.axes, mesh_axes)
-        sent = sent_by(step.op, local, n)
+        sent = bytes_sent(step.op, local, n)
         sized.append(ReshardStep(step.op, step.axes, step.dim, step.result, sent, step.target_dim, step.perm))
         local = math.prod(local_shape(shape, step.result, mesh_axes)) * itemsize
     return tuple(sized)
@@ -155,7 +155,7 @@ def _plan(
     moves = _only_slices(source, target) or _only_gathers(source, target) or _search(source, target, shape, sizes)
     steps: list[ReshardStep] = []
     layout = source
-    for op, axes, dim, target_dim, result in _merged(moves):
+    for op, axes, dim, target_dim, result in _merge_slices(moves):
         perm: Pairs = ()
         if op is ppermute_op:
             axes, perm = _permutation(layout, result, sizes)
@@ -230,7 +230,7 @@ def _search(source: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Map
         local = unit // math.prod(sizes[a] for axes in layout for a in axes)
         for move in _moves(layout, target, shape, sizes):
             op, axes, _, _, result = move
-            sent = sent_by(op, local, ways(axes, sizes))
+            sent = bytes_sent(op, local, ways(axes, sizes))
             total = (cost[0] + sent, cost[1] + (op is not all_slice), cost[2] + 1)
             if result not in best or total < best[result]:
                 best[result] = total
@@ -257,13 +257,13 @@ def _moves(layout: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Mapp
                 continue
             if shape[e] % ways((*layout[e], *moved), sizes) == 0:
                 yield all_to_all_op, moved, d, e, with_entry(rest, e, (*layout[e], *moved))
-    for result in _rearranged(layout, target, home, used, sizes):
+    for result in _rearranged_layouts(layout, target, home, used, sizes):
         if result != layout:
             changed = tuple(a for have, want in zip(layout, result, strict=True) if have != want for a in have)
             yield ppermute_op, changed, -1, None, result
 
 
-def _rearranged(
+def _rearranged_layouts(
     layout: DimAxes, target: DimAxes, home: Mapping[str, int], used: set[str], sizes: Mapping[str, int]
 ) -> Iterator[DimAxes]:
     """Layouts of the same local shape that one permute can produce."""
@@ -295,7 +295,7 @@ def _orders(axes: Axes, want: Axes) -> list[Axes]:
     return [axes, at_home + tuple(a for a in axes if a not in at_home)]
 
 
-def _merged(moves: list[Move]) -> list[Move]:
+def _merge_slices(moves: list[Move]) -> list[Move]:
     """`moves` with adjacent slices of one dim merged."""
     out: list[Move] = []
     for move in moves:

@@ -24,18 +24,18 @@ from shardwise.runtime.env import Env
 
 def with_scatter_sums(program: Program, env: Env) -> Program:
     """`program` with sums of values and scattered ones, where they are large, as updates of the values."""
-    return _updated(program, env.spread)
+    return _sum_in_place(program, env.spread)
 
 
-def _updated(program: Program, spread: Spread) -> Program:
-    program = map_equations(program, lambda e: map_programs(e, lambda inner: _updated(inner, spread)))
+def _sum_in_place(program: Program, spread: Spread) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _sum_in_place(inner, spread)))
     if not any(e.op is scatter_add_p for e in program.equations):
         return program
     made, used = makers(program), users(program)
     kept = {v for v in program.outputs if isinstance(v, Var)}
     equations = program.equations
 
-    def scattered(a: Atom) -> Equation | None:
+    def scatter_of(a: Atom) -> Equation | None:
         """The equation that scatters into zeros what this sum alone reads."""
         if not isinstance(a, Var) or a in kept or a not in made or len(used[a]) > 1:
             return None
@@ -51,7 +51,7 @@ def _updated(program: Program, spread: Spread) -> Program:
         i: found
         for i, eqn in enumerate(equations)
         if eqn.op is add_p and spread.elements(eqn.outputs[0].aval) > costs.FUSED_FEWEST
-        if (found := _as_update(eqn, scattered)) is not None
+        if (found := _as_update(eqn, scatter_of)) is not None
     }
     if not replaced:
         return program
@@ -59,11 +59,11 @@ def _updated(program: Program, spread: Spread) -> Program:
     return live_equations(Program(program.inputs, tuple(changed), program.outputs, program.num_consts, program.name))
 
 
-def _as_update(eqn: Equation, scattered: Callable[[Atom], Equation | None]) -> Sequence[Equation] | None:
+def _as_update(eqn: Equation, scatter_of: Callable[[Atom], Equation | None]) -> Sequence[Equation] | None:
     """The equations that give a sum as an update of one of its operands; None if neither operand is scattered."""
     (out,) = eqn.outputs
     for one, other in (eqn.inputs, eqn.inputs[::-1]):
-        scatter = scattered(one)
+        scatter = scatter_of(one)
         if scatter is None or one is other or other.aval.shape != out.aval.shape or other.aval.vma != out.aval.vma:
             continue
         zeros, *places = scatter.inputs

@@ -16,7 +16,7 @@ from typing import Any
 
 from shardwise.ir import Equation, Literal, Loop, Program, Var, live_equations, map_equations, map_programs, region_of
 from shardwise.ops.indexing.element_reads import is_read
-from shardwise.passes.parts import Part, makers, ordered, users
+from shardwise.passes.parts import Part, makers, order_parts, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import IterationSpace, fits, fused, joined_pieces, reads_elements, space_of
@@ -39,7 +39,7 @@ def schedule(program: Program, env: Env) -> Program:
     kept = {v for v in program.outputs if isinstance(v, Var)}
     used = users(program)
     equations = []
-    for part in ordered(program, parts):
+    for part in order_parts(program, parts):
         members = [program.equations[i] for i in part.members]
         kind = kinds[part.members[0]]
         space, fusable = _loops(members, kind, env) if kind is not None else (None, False)
@@ -53,7 +53,7 @@ def schedule(program: Program, env: Env) -> Program:
 def map_large(program: Program, env: Env, change: Callable[[Program], Program]) -> Program:
     """`program` with its inner programs changed, except those of loops that a later pass compiles as a whole."""
 
-    def changed(eqn: Equation) -> Equation:
+    def map_equation(eqn: Equation) -> Equation:
         if isinstance(region_of(eqn), Loop):
             from shardwise.passes.small import runs_small  # start-up time: the writer of small programs
 
@@ -61,7 +61,7 @@ def map_large(program: Program, env: Env, change: Callable[[Program], Program]) 
                 return eqn
         return map_programs(eqn, change)
 
-    return map_equations(program, changed)
+    return map_equations(program, map_equation)
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------

@@ -46,16 +46,16 @@ def exchanged_windows(
     if ends is not None and key in region.windows:
         known, filled = region.windows[key]
         same = PlacedValue(filled, (), ()).is_same(PlacedValue(fill, (), ()))
-        return known if same or _reach_no_end(params, ends) else _refilled(region, known, fill, axes, params, ends)
+        return known if same or _reach_no_end(params, ends) else _refill_ends(region, known, fill, axes, params, ends)
     if (
         ends is not None and sources[0] in region.refills
     ):  # along another dim the ends changed, and the rows here are known
         earlier, value, its_axes, its_params, its_ends = region.refills[sources[0]]
         key_before = (earlier,), axes, key[2]
         if its_params["dim"] != params["dim"] and key_before in region.windows and len(sources) == 1:
-            known = _refilled(region, region.windows[key_before][0], value, its_axes, its_params, its_ends)
-            return known if _reach_no_end(params, ends) else _refilled(region, known, fill, axes, params, ends)
-    out = _extended(region, sources, fill, axes, aval, params)
+            known = _refill_ends(region, region.windows[key_before][0], value, its_axes, its_params, its_ends)
+            return known if _reach_no_end(params, ends) else _refill_ends(region, known, fill, axes, params, ends)
+    out = _extend_windows(region, sources, fill, axes, aval, params)
     if out is None:
         out = region.collective(halo_exchange, [*sources, fill], axes, aval, params)
     region.windows[key] = out, fill
@@ -73,7 +73,7 @@ def _are_the_parts(sources: Sequence[Atom], params: Mapping[str, Any]) -> bool:
     )
 
 
-def _extended(
+def _extend_windows(
     region: Region, sources: Sequence[Atom], fill: Atom, axes: Axes, aval: ShapedArray, params: dict[str, Any]
 ) -> Atom | None:
     """Windows put together from known overlapping windows and the rows that these lack; None if that does not send less.
@@ -138,7 +138,7 @@ def _reach_no_end(params: Mapping[str, Any], ends: tuple[int, int]) -> bool:
     return params["start"] >= ends[0] and last <= ends[1]
 
 
-def _refilled(
+def _refill_ends(
     region: Region, known: Atom, fill: Atom, axes: Axes, params: Mapping[str, Any], ends: tuple[int, int]
 ) -> Atom:
     """Windows with `fill` at the positions outside of the `ends`."""

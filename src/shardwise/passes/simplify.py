@@ -34,7 +34,7 @@ def known_scalars(program: Program) -> Program:
             inputs = tuple([a if isinstance(a, Literal) else known.get(a, a) for a in inputs])
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
         if inputs and all(isinstance(a, Literal) for a in inputs) and _is_arithmetic(eqn):
-            known[eqn.outputs[0]] = _computed(eqn)
+            known[eqn.outputs[0]] = _compute_constant(eqn)
         else:
             kept.append(eqn)
     if not known:
@@ -51,7 +51,7 @@ def _is_arithmetic(eqn: Equation) -> bool:
     return not out.shape and not is_key_dtype(out.dtype) and out.mesh is None
 
 
-def _computed(eqn: Equation) -> Literal:
+def _compute_constant(eqn: Equation) -> Literal:
     with np.errstate(all="ignore"):
         value = kernel_of(eqn, SINGLE)(*[a.value for a in eqn.inputs if isinstance(a, Literal)])
     aval = eqn.outputs[0].aval

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from shardwise.ir import Equation, Loop, Program, Spread, Var, map_programs, region_of, rounds_of
-from shardwise.passes.parts import Part, calls_replaced, makers, ordered, users
+from shardwise.passes.parts import Part, calls_replaced, makers, order_parts, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.small import available, carry_updates, small, writable
@@ -57,7 +57,7 @@ def _with_regions(program: Program, spread: Spread, fewest: int, touched: Collec
     last.update((v, len(equations)) for v in program.outputs if isinstance(v, Var))
     used = users(program)
     out: list[Equation] = []
-    for part in ordered(program, [Part(g) for g in groups]):
+    for part in order_parts(program, [Part(g) for g in groups]):
         g = part.members
         if g in worth:
             kept = {

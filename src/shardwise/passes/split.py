@@ -79,7 +79,7 @@ class Known:
     positions: dict[int, tuple[Any, Positions]] = field(default_factory=dict)
 
 
-def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
+def cache_hashable(make: Callable[..., Any]) -> Callable[..., Any]:
     """`make` with a cache of its results, for arguments that hash."""
     kept = recent(4096)(make)
 
@@ -94,7 +94,7 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@remembered
+@cache_hashable
 def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dims: Dims, sizes: Items) -> Split:
     """The split of an op whose operands and results have the layouts `dims`, over axes of these sizes.
 
@@ -106,16 +106,18 @@ def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dim
     if op.halo is None:
         return _split_without_windows(rule, in_types + out_types, dims, sizes, sums)
     made = lambda factors: _split(op, in_types, params, rule, factors)  # noqa: E731
-    return _chosen(rule, in_types + out_types, dims, sizes, sums, _windows(op, in_types, out_types, params, rule), made)
+    return _choose_split(
+        rule, in_types + out_types, dims, sizes, sums, _windows(op, in_types, out_types, params, rule), made
+    )
 
 
 @recent(4096)
 def _split_without_windows(rule: Rule, types: Types, dims: Dims, sizes: Items, sums: bool) -> Split:
     """`split_of` for ops that take no windows: all with this rule have it, such as slices at many places."""
-    return _chosen(rule, types, dims, sizes, sums, {}, partial(_with_factors, rule))
+    return _choose_split(rule, types, dims, sizes, sums, {}, partial(_with_factors, rule))
 
 
-def _chosen(
+def _choose_split(
     rule: Rule,
     types: Types,
     dims: Dims,
@@ -130,18 +132,18 @@ def _chosen(
     if not split.partial and split.operands + split.results == dims:
         return split
 
-    def sent(split: Split) -> float:
+    def split_bytes(split: Split) -> float:
         return _bytes_moved(split, types, dims, ways, (1,) * len(dims), sums)
 
-    least = sent(split)
+    least = split_bytes(split)
     if Kind.REPLICATE in rule.kinds or Kind.PERMUTE in rule.kinds:
         gathering = made(choose_factors(rule, dims, shapes, ways, windows, move=False))
-        if gathering.factors != factors and (less := sent(gathering)) < least:
+        if gathering.factors != factors and (less := split_bytes(gathering)) < least:
             split, least = gathering, less
     return replace(split, moves_much=least >= costs.RESHARD_WORTH)
 
 
-@remembered
+@cache_hashable
 def cheaper_split(
     op: Op,
     in_types: Types,
@@ -182,7 +184,7 @@ def cheaper_split(
     operations = 2 * (max(math.prod(t.shape) for t in in_types[1:]) if op.updates else math.prod(rule.sizes))
     if split.partial:
         found.append(whole_sums)
-    wanted = _only_wanted(split, dims[len(in_types) :])
+    wanted = _drop_gathered_axes(split, dims[len(in_types) :])
     if wanted != factors:
         found.append(wanted)
     for chosen in (factors, *found):
@@ -211,7 +213,7 @@ def cheaper_split(
     return best
 
 
-def _only_wanted(split: Split, placed: Dims) -> FactorAxes:
+def _drop_gathered_axes(split: Split, placed: Dims) -> FactorAxes:
     """The split's factors without the axes along which all results are gathered: devices compute there what they would receive."""
     kept = {a for layout in placed for axes in layout for a in axes}
     return {
@@ -327,7 +329,7 @@ def local_type(aval: ShapedArray, dims: DimAxes, sizes: Mapping[str, int], scope
     return ShapedArray(local_shape(aval.shape, dims, sizes), aval.dtype, aval.weak_type, vma=axes | manual)
 
 
-@remembered
+@cache_hashable
 def local_params(
     op: Op,
     params: ExactParams,
@@ -352,7 +354,7 @@ def local_params(
     return given
 
 
-@remembered
+@cache_hashable
 def local_results(op: Op, types: Types, params: ExactParams, varying: frozenset[str], context: Token) -> Types:
     """The result types of an op on local operands; the results also vary over `varying`."""
     del context  # part of the key: type rules may read the context mesh and the x64 flag

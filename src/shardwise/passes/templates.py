@@ -220,7 +220,7 @@ def record(
     pool = [*operands, *literals, *[v for e in made for v in e.outputs]]
     for i, atom in enumerate(pool):
         places.setdefault(atom, i)
-    remembered = _remembered(region, eqn, operands, places, changes) if changes.moves else Remembered()
+    remembered = _remembered_moves(region, eqn, operands, places, changes) if changes.moves else Remembered()
     if remembered is None:
         return None
     lines = [
@@ -256,7 +256,7 @@ class Remembered(NamedTuple):
     moved: tuple[tuple[int, DimAxes], ...] = ()
 
 
-def _remembered(
+def _remembered_moves(
     region: Region, eqn: Equation, operands: Sequence[Atom], places: Mapping[Atom, int], changes: Changes
 ) -> Remembered | None:
     """The moves of values that a region remembers of an equation; None if a template cannot say it."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Axes
-from shardwise.ir import Collective, Equation, Loop, Need, Op, Program, Source, region_of, subprograms, unwrapped
+from shardwise.ir import Collective, Equation, Loop, Need, Op, Program, Source, region_of, subprograms, unwrap_op
 from shardwise.ir.op import Params
 from shardwise.ops.devices.all_to_all import all_to_all_op
 from shardwise.passes.grid import Grid
@@ -97,7 +97,7 @@ def _transfers(
         key = eqn.op, id(eqn.params)
         if key in quiet:
             continue
-        op, params, _ = unwrapped(eqn.op, eqn.params)
+        op, params, _ = unwrap_op(eqn.op, eqn.params)
         if op.collective is not None:
             if op.collective.counted:
                 found = _transfer(eqn, op, params, sizes, trips, endless)

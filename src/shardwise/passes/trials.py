@@ -27,7 +27,7 @@ def take_cheapest(region: Region, ways: Sequence[Callable[[Region], None]]) -> N
     trials: list[tuple[float, Region]] = []
     for way in ways:
         own: dict[str, Any] = {name: getattr(region, name).copy() for name in _LEARNED}
-        trial = region.changed(equations=[], **own)
+        trial = region.with_fields(equations=[], **own)
         way(trial)
         trials.append((_cost(trial), trial))
     trials.sort(key=lambda sent_by: sent_by[0])

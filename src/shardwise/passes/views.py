@@ -66,7 +66,7 @@ class View:
         """Whether all its elements are one scalar: every device makes its part itself."""
         return all(p.fills and p.source.is_same(self.parts[0].source) for p in self.parts)
 
-    def moved(self) -> list[int]:
+    def moved_dims(self) -> list[int]:
         """The dims along which elements move."""
         return [d for d, n in enumerate(self.shape) if not all(p.is_whole(d, n) for p in self.parts)]
 
@@ -134,12 +134,12 @@ def _visible(parts: Sequence[ViewPart]) -> tuple[ViewPart, ...]:
     for i, part in enumerate(parts):
         left: list[ViewPart] = [part]
         for over in parts[i + 1 :]:
-            left = [piece for p in left for piece in _uncovered(p, over)]
+            left = [piece for p in left for piece in _visible_rest(p, over)]
         out += left
     return tuple(out)
 
 
-def _uncovered(part: ViewPart, over: ViewPart) -> list[ViewPart]:
+def _visible_rest(part: ViewPart, over: ViewPart) -> list[ViewPart]:
     """The visible rest of `part` under `over`: exact if `over` spans all other dims, else `part`."""
     low = [max(a, b) for a, b in zip(part.at, over.at, strict=True)]
     high = [min(a + n, b + m) for a, n, b, m in zip(part.at, part.size, over.at, over.size, strict=True)]

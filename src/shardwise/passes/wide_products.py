@@ -24,11 +24,11 @@ _WIDE = np.dtype(np.float32)
 
 def with_wide_products(program: Program, env: Env) -> Program:
     """`program` with its large products of 16-bit floats written out."""
-    return _spelled_out(program, env) if available() else program
+    return _widen_products(program, env) if available() else program
 
 
-def _spelled_out(program: Program, env: Env) -> Program:
-    program = map_equations(program, lambda e: map_programs(e, lambda inner: _spelled_out(inner, env)))
+def _widen_products(program: Program, env: Env) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _widen_products(inner, env)))
     if not any(_is_narrow(e) for e in program.equations):
         return program
     made, used = makers(program), users(program)
@@ -59,7 +59,7 @@ def _is_narrow(eqn: Equation) -> bool:
 def _multiplies_itself(eqn: Equation) -> bool:
     """Whether the processor multiplies the operands directly and accumulates in float32."""
     _, batch = eqn.params["dimension_numbers"]
-    return not any(batch) and all(a.aval.dtype.name == "bfloat16" for a in eqn.inputs) and amx.granted()
+    return not any(batch) and all(a.aval.dtype.name == "bfloat16" for a in eqn.inputs) and amx.has_amx()
 
 
 def _wide(eqn: Equation, keeps: bool) -> Iterator[Equation]:
@@ -68,14 +68,14 @@ def _wide(eqn: Equation, keeps: bool) -> Iterator[Equation]:
     for atom in eqn.inputs:
         operands.append(atom if keeps or atom.aval.dtype == _WIDE else Var(atom.aval.update(dtype=_WIDE)))
         if operands[-1] is not atom:
-            yield _converted(atom, operands[-1], eqn)  # type: ignore[arg-type]
+            yield _convert_equation(atom, operands[-1], eqn)  # type: ignore[arg-type]
     (out,) = eqn.outputs
     result = out if out.aval.dtype == _WIDE else Var(out.aval.update(dtype=_WIDE))
     yield Equation(eqn.op, tuple(operands), (result,), {**eqn.params, "preferred_element_type": _WIDE}, eqn.source)
     if result is not out:
-        yield _converted(result, out, eqn)
+        yield _convert_equation(result, out, eqn)
 
 
-def _converted(x: Atom, out: Var, eqn: Equation) -> Equation:
+def _convert_equation(x: Atom, out: Var, eqn: Equation) -> Equation:
     params = {"new_dtype": out.aval.dtype, "weak_type": out.aval.weak_type}
     return Equation(convert_element_type_p, (x,), (out,), params, eqn.source)

@@ -21,17 +21,17 @@ from shardwise.runtime.machine import available
 
 def with_window_pieces(program: Program, env: Env) -> Program:
     """`program` with windows that loops read in place. Parts of other processes lie elsewhere."""
-    return _rewritten(program, env) if env.processes is None and available() else program
+    return _rewrite_windows(program, env) if env.processes is None and available() else program
 
 
-def _rewritten(program: Program, env: Env) -> Program:
-    program = map_equations(program, lambda e: map_programs(e, lambda inner: _rewritten(inner, env)))
+def _rewrite_windows(program: Program, env: Env) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _rewrite_windows(inner, env)))
     if not any(e.op is halo_exchange for e in program.equations):
         return program
-    return _filled(_sliced(program, env), env)
+    return _fill_windows(_slice_windows(program, env), env)
 
 
-def _sliced(program: Program, env: Env) -> Program:
+def _slice_windows(program: Program, env: Env) -> Program:
     """A slice of a window along other dims becomes a window of a slice, if loops read it or the window gets smaller."""
     used, reads = users(program), read_by_loops(program, env.spread)
     outputs = {v for v in program.outputs if isinstance(v, Var)}
@@ -67,7 +67,7 @@ def _window_of_slices(eqn: Equation, whole: Equation) -> list[Equation] | None:
     return [*made, Equation(halo_exchange, inputs, (out,), whole.params, eqn.source)]
 
 
-def _filled(program: Program, env: Env) -> Program:
+def _fill_windows(program: Program, env: Env) -> Program:
     """Windows that loops read, with rows of fill values where no piece is."""
     reads = read_by_loops(program, env.spread)
     replaced: dict[int, list[Equation]] = {}

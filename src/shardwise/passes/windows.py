@@ -35,7 +35,7 @@ def windowed_dims(eqn: Equation, rule: Rule, view: View, sizes: Sizes) -> list[i
         return []
     types = tuple([a.aval for a in eqn.inputs])
     found: list[int] = []
-    for d in view.moved():
+    for d in view.moved_dims():
         axes, factors = view.axes(d), rule.inputs[0][d]
         if not axes or len(factors) != 1 or rule.kinds[factors[0]] is not Kind.PERMUTE:
             continue
@@ -69,14 +69,14 @@ def with_windows(region: Region, eqn: Equation) -> bool:
     )
     rounded = (types[0].update(shape=shape), *types[1:])
     others = [region.read(a) for a in eqn.inputs[1:]]
-    placed = region.placed(eqn)
+    placed = region.result_layouts(eqn)
     lying = (layout, *[have for _, have in others], *placed)
     split: Split = split_of(op, rounded, out_types, ExactParams(eqn.params), lying, region.sizes)
     exchanged = [dim_of(rule.inputs[0], f) for f in split.exchanged if rule.kinds[f] is Kind.PERMUTE]
     if split.operands[0] != layout or len(exchanged) != len(split.exchanged) or not set(dims) <= set(exchanged):
         return False
     moved = [
-        region.moved(a, local, have, want)
+        region.move_value(a, local, have, want)
         for a, (local, have), want in zip(eqn.inputs[1:], others, split.operands[1:], strict=True)
     ]
     begun = len(region.equations)
@@ -86,7 +86,7 @@ def with_windows(region: Region, eqn: Equation) -> bool:
     else:  # parts overlap: the view is assembled first
         del region.equations[begun:]
         atoms, params = (
-            [Assembler(region, rounded[0]).assemble(_rounded(view, shape), layout), *moved],
+            [Assembler(region, rounded[0]).assemble(_extend_view(view, shape), layout), *moved],
             dict(eqn.params),
         )
         for f in split.exchanged:
@@ -95,7 +95,7 @@ def with_windows(region: Region, eqn: Equation) -> bool:
     return True
 
 
-def _rounded(view: View, shape: tuple[int, ...]) -> View:
+def _extend_view(view: View, shape: tuple[int, ...]) -> View:
     """A view extended to this shape with arbitrary values."""
     first, *parts = view.parts
     if first.fills and first.size == view.shape:

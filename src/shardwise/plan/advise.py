@@ -36,7 +36,7 @@ LARGE = 5_000  # equations: each plan of such a program takes about a second
 ASK = "advice is estimated, because the program is large: shardwise plan --advise and shardwise.plan.advise plan it"
 
 
-def advised(plan: Plan, executable: DataFree, machine: Machine, thorough: bool = False) -> Plan:
+def plan_advice(plan: Plan, executable: DataFree, machine: Machine, thorough: bool = False) -> Plan:
     """The plan with the effects of its advice planned. To be called in the planned run that compiled the step.
 
     Args:
@@ -110,11 +110,11 @@ def _splits(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
             continue
         new = point_of(step, StepLayout(step.sizes, dims))
         if _is_worth(own, new, plan):
-            change = f"Split {_listed(step, dims)} over {axis!r}, along which every device holds the same"
+            change = f"Split {_list_dims(step, dims)} over {axis!r}, along which every device holds the same"
             yield _advice(change, own, new)
 
 
-def _listed(step: Step, dims: Iterable[tuple[int, DimAxes]]) -> str:
+def _list_dims(step: Step, dims: Iterable[tuple[int, DimAxes]]) -> str:
     """``dim 0 of params['w']``, the largest first."""
     words = []
     for i, new in sorted(dims, key=lambda item: -step.arguments[item[0]].nbytes):

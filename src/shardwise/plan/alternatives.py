@@ -52,12 +52,12 @@ def whole_layouts(step: Step, mesh: Sizes) -> Iterator[tuple[tuple[int, DimAxes]
         yield split_also(step, state, [axis], mesh)
     if len(axes) > 1:
         yield split_also(step, state, axes, mesh)
-    yield _merged(split_also(step, state, axes, mesh), every)
-    yield _merged(_whole(step, state), every)
+    yield _merge_layouts(split_also(step, state, axes, mesh), every)
+    yield _merge_layouts(_whole(step, state), every)
     yield every
 
 
-def _merged(*parts: Sequence[tuple[int, DimAxes]]) -> tuple[tuple[int, DimAxes], ...]:
+def _merge_layouts(*parts: Sequence[tuple[int, DimAxes]]) -> tuple[tuple[int, DimAxes], ...]:
     return tuple(sorted({i: dims for part in parts for i, dims in part}.items()))
 
 

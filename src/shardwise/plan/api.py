@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.collector import uncollected
+from shardwise.base.collector import pause_collector
 from shardwise.base.tree import tree_map
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.plan.advise import advised
+from shardwise.plan.advise import plan_advice
 from shardwise.plan.session import on as planned_run
 from shardwise.planner import Advice, Machine, Plan, device_program_of, for_chip, make_plan
 from shardwise.sharding import Mesh, NamedSharding
@@ -38,7 +38,7 @@ def plan(f: Callable[..., Any], *args: Any, on: str | Machine, **kwargs: Any) ->
     >>> plan.fits, plan.flops == 2 * 1024**3
     (True, True)
     """
-    return _planned(f, args, kwargs, on)
+    return _plan_step(f, args, kwargs, on)
 
 
 def advise(
@@ -53,17 +53,17 @@ def advise(
     ...     print(advice.change)
     Take a batch of 1,024 in place of 64
     """
-    return _planned(f, args, kwargs or {}, on, thorough=True).advice
+    return _plan_step(f, args, kwargs or {}, on, thorough=True).advice
 
 
-@uncollected
-def _planned(
+@pause_collector
+def _plan_step(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], on: str | Machine, thorough: bool = False
 ) -> Plan:
     with planned_run(on) as run:
         executable = executable_of(f, args, kwargs, run.machine)
         program = device_program_of(executable, for_chip(run.machine.chip))
-        return advised(make_plan(program, run.machine, notes=run.notes), executable, run.machine, thorough)
+        return plan_advice(make_plan(program, run.machine, notes=run.notes), executable, run.machine, thorough)
 
 
 def executable_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], machine: Machine) -> DataFree:

@@ -15,7 +15,7 @@ from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.array import ArrayImpl
-from shardwise.engine.compile import observed
+from shardwise.engine.compile import observe_programs
 from shardwise.engine.executable import Executable
 from shardwise.ir import Literal
 from shardwise.planner import HERE, Machine, Plan, device_program_of, is_view, make_plan, product_flops_of
@@ -68,11 +68,11 @@ class OwnRun:
         self.programs.append(watched)
         call: _Call = executable.call
 
-        def counted(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+        def count_call(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
             watched.calls += 1
-            return _measured(watched, call, args) if self.measure else call(args)
+            return _measure_call(watched, call, args) if self.measure else call(args)
 
-        return counted
+        return count_call
 
     def plans(self) -> tuple[Plan, ...]:
         """A plan for each program that was called, the one with the most work in the run first."""
@@ -97,7 +97,7 @@ def watched_run(measure: bool = False) -> Generator[OwnRun]:
     1
     """
     run = OwnRun(measure)
-    with observed(run.watch):
+    with observe_programs(run.watch):
         yield run
 
 
@@ -116,7 +116,7 @@ def _notes(executable: Executable) -> list[str]:
     ]
 
 
-def _measured(watched: Watched, call: _Call, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+def _measure_call(watched: Watched, call: _Call, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
     """One call, timed line by line. The trace function that was set before stays in force."""
     plan = watched.executable.plan
     if not isinstance(plan, Code):  # stepped: its programs have no lines

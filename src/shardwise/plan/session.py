@@ -96,7 +96,7 @@ class Run:
         """Whether programs compute, on this machine."""
         return self.read_mode == "compute"
 
-    def compiled(self, executable: DataFree) -> None:
+    def note_program(self, executable: DataFree) -> None:
         """Note a program of the user's, and what of it nobody will run."""
         silent: set[tuple[Op, int]] = set()  # ops with the ids of their params
         for eqn in executable.program.equations:
@@ -119,7 +119,7 @@ class Run:
         called.layouts[executable] = 0
         self._by_executable[executable] = called
 
-    def called(self, executable: DataFree) -> None:
+    def note_call(self, executable: DataFree) -> None:
         """Count a call. The run ends before call `steps + 1` of the largest program, or after many of one that may be a helper."""
         called = self._by_executable.get(executable)
         if called is None:

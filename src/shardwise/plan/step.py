@@ -134,7 +134,7 @@ class Step:
         Raises:
             ValueError: the layout's axes do not divide an argument, or the program does not compile for it.
         """
-        executable, machine = self.compiled(layout), self.machine_of(layout)
+        executable, machine = self.compile_layout(layout), self.machine_of(layout)
         return make_plan(device_program_of(executable, for_chip(machine.chip)), machine)
 
     def machine_of(self, layout: StepLayout) -> Machine:
@@ -147,9 +147,9 @@ class Step:
             self._others[name] = machine, client_of(machine).devices()
         return self._others[name]
 
-    def compiled(self, layout: StepLayout) -> DataFree:
+    def compile_layout(self, layout: StepLayout) -> DataFree:
         """The program in that layout."""
-        traced = self.traced(layout.remat, layout.batch)
+        traced = self.compile_variant(layout.remat, layout.batch)
         if layout.mesh == self.sizes and not layout.dims and not layout.machine:
             return traced
         if self.fixed:
@@ -182,7 +182,7 @@ class Step:
             ),
         )
 
-    def traced(self, remat: str, batch: Fraction) -> DataFree:
+    def compile_variant(self, remat: str, batch: Fraction) -> DataFree:
         """The program with that policy and batch, in its own layout."""
         found = self._traces.get((remat, batch))
         if found is not None:
@@ -226,7 +226,7 @@ class Step:
         leaves, tree = self.flat_arguments()
         for a in self.arguments:
             for leaf in a.leaves if a.batch_dim is not None else ():
-                leaves[leaf] = _scaled(leaves[leaf], a.batch_dim or 0, batch, a.names[0])
+                leaves[leaf] = _scale_dim(leaves[leaf], a.batch_dim or 0, batch, a.names[0])
         dynamic, keywords = tree_unflatten(tree, leaves)
         args = list(call.args)
         for i, arg in zip(self._dynamic, dynamic, strict=True):
@@ -302,10 +302,10 @@ class Step:
             return program
 
         def over(program: Program) -> Program:
-            return map_equations(program, changed)
+            return map_equations(program, replace_params)
 
-        def changed(eqn: Equation) -> Equation:
-            params = {k: _pinned(v, eqn, mesh, moves) for k, v in eqn.params.items()}
+        def replace_params(eqn: Equation) -> Equation:
+            params = {k: _pin_to_mesh(v, eqn, mesh, moves) for k, v in eqn.params.items()}
             if any(params[k] is not eqn.params[k] for k in params):
                 eqn = Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
             return map_programs(eqn, over)
@@ -349,7 +349,7 @@ def _names_types(program: Program) -> bool:
     )
 
 
-def _scaled(leaf: Any, dim: int, batch: Fraction, name: str) -> Any:
+def _scale_dim(leaf: Any, dim: int, batch: Fraction, name: str) -> Any:
     """A type with a dim so many times as long."""
     size = leaf.shape[dim] * batch
     if size.denominator != 1:
@@ -381,10 +381,10 @@ def _entry(axes: tuple[str, ...]) -> str | tuple[str, ...] | None:
 
 def _sharding_over(sharding: Sharding, mesh: Mesh, dims: DimAxes | None) -> Sharding:
     """A sharding over `mesh`, with other dims if they are given."""
-    return _named(sharding, mesh, dims) if isinstance(sharding, NamedSharding) else sharding
+    return _mesh_sharding(sharding, mesh, dims) if isinstance(sharding, NamedSharding) else sharding
 
 
-def _named(sharding: NamedSharding, mesh: Mesh, dims: DimAxes | None) -> NamedSharding:
+def _mesh_sharding(sharding: NamedSharding, mesh: Mesh, dims: DimAxes | None) -> NamedSharding:
     spec = sharding.spec if dims is None else spec_of(dims)
     return NamedSharding(mesh, spec, memory_kind=sharding.memory_kind)
 
@@ -393,7 +393,7 @@ def _place_argument(sig: Signature, mesh: Mesh, dims: DimAxes | None, name: str)
     """The signature of an argument over `mesh`. ValueError where the axes do not divide it."""
     sharding = sig.sharding
     if isinstance(sharding, NamedSharding):
-        placed = _named(sharding, mesh, dims)
+        placed = _mesh_sharding(sharding, mesh, dims)
     elif dims is not None:
         placed = NamedSharding(mesh, spec_of(dims))
     elif sig.committed:
@@ -405,7 +405,7 @@ def _place_argument(sig: Signature, mesh: Mesh, dims: DimAxes | None, name: str)
     return signature(aval, placed, sig.committed or dims is not None)
 
 
-def _pinned(
+def _pin_to_mesh(
     value: Any, eqn: Equation, mesh: Mesh, moves: Sequence[tuple[Fraction, tuple[str, ...], tuple[str, ...]]]
 ) -> Any:
     """A param over `mesh`. A constraint that splits the batch as the batch was split splits it as it is split now."""

@@ -15,14 +15,14 @@ from dataclasses import field, replace
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Atom, Equation, Loop, Var, region_of, unwrapped
+from shardwise.ir import Atom, Equation, Loop, Var, region_of, unwrap_op
 from shardwise.planner.axes import MeshPlacement
 from shardwise.planner.causes import HOST
 from shardwise.planner.copies import op_name
 from shardwise.planner.efficiency import BESIDE, Seconds, kernel_seconds, reach_of, stays_near
 from shardwise.planner.flops import work_of
 from shardwise.planner.launches import before_trips, between_trips, more_kernels
-from shardwise.planner.links import SHIFT, crossing
+from shardwise.planner.links import SHIFT, cross_axes
 from shardwise.planner.machine import Machine
 from shardwise.planner.passes import whole_pass
 from shardwise.planner.result import Line, Schedule, Task
@@ -70,14 +70,14 @@ class _Clock:
 
     def run(self, groups: Sequence[Group]) -> Schedule:
         """A schedule of groups that run once."""
-        timed, _ = self._timed(groups, frozenset())
-        return _shared(timed)
+        timed, _ = self._time_groups(groups, frozenset())
+        return _share_bandwidth(timed)
 
     def _trip(self, group: Group, region: Loop) -> tuple[Schedule, float]:
         """One trip of a loop in its steady state, and the seconds before the first one."""
         body = region.body
         carry = body.inputs[region.num_consts : region.num_consts + region.num_carry]
-        timed, makers = self._timed(group.body, frozenset(carry))
+        timed, makers = self._time_groups(group.body, frozenset(carry))
         carried = {makers[v] for v in body.outputs[: region.num_carry] if isinstance(v, Var) and v in makers}
         read = set[int]().union(*(t.waits_for for t in timed)) if timed else set[int]()
         depends = _depends(timed[: len(group.body)], group.body, frozenset(carry))
@@ -92,10 +92,10 @@ class _Clock:
         before = math.fsum(timed[i].task.seconds for i in ahead)
         for t in timed:
             t.waits_for -= ahead
-        plan = _shared(timed, free=ahead | behind)
+        plan = _share_bandwidth(timed, free=ahead | behind)
         return plan, before
 
-    def _timed(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_Timed], dict[Atom, int]]:
+    def _time_groups(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_Timed], dict[Atom, int]]:
         makers: dict[Atom, int] = {v: i for i, g in enumerate(groups) for v in g.writes}
         chip = self.machine.chip
         near = {v for g in groups for v in g.writes if stays_near(v.aval.nbytes, chip)}
@@ -137,7 +137,7 @@ class _Clock:
             seconds = crossed / self.machine.chip.host_bandwidth
             return _Timed(_task(group, "move", HOST, seconds, hbm_bytes=crossed, bound="link"), (HOST,))
         if group.kind == "kernel":
-            return self._written(group, near)
+            return self._time_written_kernel(group, near)
         passes = group.passes or (whole_pass(group, lookups=self.machine.chip.element > 0),)
         took = [self._pass(p, near, group.copies, group.writes) for p in passes]
         overhead = (len(took) - 1) * self.machine.chip.overhead  # a kernel is called once
@@ -152,7 +152,7 @@ class _Clock:
         )
         return self._with_rings(_Timed(task, (COMPUTE,)), group)
 
-    def _written(self, group: Group, near: set[Var]) -> _Timed:
+    def _time_written_kernel(self, group: Group, near: set[Var]) -> _Timed:
         """A kernel that the program brings along."""
         touched = {v: v.aval.nbytes for v in (*group.reads, *group.writes) if isinstance(v, Var)}
         inside = math.fsum(n for v, n in touched.items() if v in near)
@@ -182,12 +182,12 @@ class _Clock:
         axes: dict[str, None] = {}
         streams: dict[str, None] = {COMPUTE: None}
         for eqn in group.equations:
-            op, params, _ = unwrapped(eqn.op, eqn.params)
+            op, params, _ = unwrap_op(eqn.op, eqn.params)
             if op.collective is None or not op.collective.counted:
                 continue
             own = tuple(params.get("axes", ()))
             held = sum(a.aval.nbytes for a in eqn.inputs)
-            took = crossing(op.collective.pattern, held, own, self.placement)
+            took = cross_axes(op.collective.pattern, held, own, self.placement)
             seconds = took.latency + (took.seconds - took.latency) / reach_of(self.machine.chip).links
             link += seconds
             first += seconds / max(1, group.rings)
@@ -208,7 +208,7 @@ class _Clock:
         pattern = ""
         by_level: dict[str, float] = {}
         for eqn in group.equations:
-            op, params, _ = unwrapped(eqn.op, eqn.params)
+            op, params, _ = unwrap_op(eqn.op, eqn.params)
             if op.collective is None or not op.collective.counted:
                 continue
             own = tuple(params.get("axes", ()))
@@ -217,7 +217,7 @@ class _Clock:
             sent_now = op.collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, self._sizes())
             held = sum(a.aval.nbytes for a in eqn.inputs)
             nbytes = sent_now if op.collective.pattern == SHIFT else held
-            took = crossing(op.collective.pattern, nbytes, own, self.placement)
+            took = cross_axes(op.collective.pattern, nbytes, own, self.placement)
             total += took.seconds
             latency += took.latency
             for name, seconds in took.by_level.items():
@@ -296,7 +296,7 @@ def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[
     return found
 
 
-def _shared(timed: list[_Timed], free: set[int] | frozenset[int] = frozenset()) -> Schedule:
+def _share_bandwidth(timed: list[_Timed], free: set[int] | frozenset[int] = frozenset()) -> Schedule:
     """The schedule where computations slow down while transfers run beside them: both want the memory.
 
     Copies to and from the host are too slow for that: a hundredth of the memory's bandwidth.
@@ -313,11 +313,11 @@ def _shared(timed: list[_Timed], free: set[int] | frozenset[int] = frozenset()) 
                 t.slower = slower
         run = _simulate(timed, free)
     order = sorted(range(len(timed)), key=lambda i: (run.starts[i], i))
-    tasks = [_started(timed[i], i, run.starts[i], i in run.critical) for i in order]
+    tasks = [_start_task(timed[i], i, run.starts[i], i in run.critical) for i in order]
     return Schedule(tuple(tasks), run.seconds)
 
 
-def _started(timed: _Timed, place: int, start: float, critical: bool) -> Task:
+def _start_task(timed: _Timed, place: int, start: float, critical: bool) -> Task:
     """The task of the group at a place, which starts then."""
     place = place if timed.place is None else timed.place
     t = timed.task
@@ -440,18 +440,18 @@ def _name(group: Group) -> str:
     if not eqns:
         return group.kind
     if group.kind == "collective":
-        op = unwrapped(eqns[-1].op, eqns[-1].params)[0]
+        op = unwrap_op(eqns[-1].op, eqns[-1].params)[0]
         return op.collective.label if op.collective is not None else op.name
     if group.kind == "kernel":
         return eqns[-1].params["kernel"].name
     names = [op_name(e) for e in eqns]
     if group.kind == "product":
-        at = next((i for i, e in enumerate(eqns) if unwrapped(e.op, e.params)[0].product), 0)
-        return names[at] if len(names) == 1 else f"{names[at]} with {_listed(names[:at] + names[at + 1 :])}"
-    return names[0] if len(names) == 1 else f"fused: {_listed(names)}"
+        at = next((i for i, e in enumerate(eqns) if unwrap_op(e.op, e.params)[0].product), 0)
+        return names[at] if len(names) == 1 else f"{names[at]} with {_list_names(names[:at] + names[at + 1 :])}"
+    return names[0] if len(names) == 1 else f"fused: {_list_names(names)}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     unique = list(dict.fromkeys(names))
     return " ".join(unique[:_FIRST_NAMES]) + (" ..." if len(unique) > _FIRST_NAMES else "")
 
@@ -479,4 +479,4 @@ def _origin(group: Group) -> tuple[str, Line | None, bool, str]:
 
 def _heaviest(equations: Sequence[Equation]) -> Equation | None:
     """The equation that names the group's line: its product, or its last one."""
-    return next((e for e in equations if unwrapped(e.op, e.params)[0].product), equations[-1] if equations else None)
+    return next((e for e in equations if unwrap_op(e.op, e.params)[0].product), equations[-1] if equations else None)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Atom, Equation, unwrapped
+from shardwise.ir import Atom, Equation, unwrap_op
 from shardwise.planner.order import dependences
 from shardwise.planner.target import Target
 from shardwise.planner.work import Group
@@ -58,7 +58,7 @@ class _Bundle:
 
 
 def _is_reduction(eqn: Equation) -> bool:
-    op, params, _ = unwrapped(eqn.op, eqn.params)
+    op, params, _ = unwrap_op(eqn.op, eqn.params)
     return (
         op.collective is not None and op.collective.absorbed is not None and op.collective.absorbed(params) is not None
     )

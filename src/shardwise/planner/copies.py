@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from shardwise.ir import Atom, Equation, Program, Source, Var, unwrapped
+from shardwise.ir import Atom, Equation, Program, Source, Var, unwrap_op
 from shardwise.ops.devices.barrier import optimization_barrier_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.planner.flops import product_of
@@ -24,7 +24,7 @@ _BATCH, _FREE, _SUMMED = range(3)
 
 def op_name(eqn: Equation) -> str:
     """The name of an equation's op, as reports show it: of a copy that a target makes ``copy``."""
-    op = unwrapped(eqn.op, eqn.params)[0]
+    op = unwrap_op(eqn.op, eqn.params)[0]
     return "copy" if op is convert_element_type_p and eqn.inputs[0].aval.dtype == eqn.outputs[0].aval.dtype else op.name
 
 
@@ -75,10 +75,10 @@ class _Seen:
         elif role is Role.PRODUCT and eqn.op.algorithm is None:
             matrices = _are_matrices(eqn, [self._order(a) for a in inputs])
             inputs = tuple(
-                [a if fits else self._copied(a, eqn.source) for a, fits in zip(inputs, matrices, strict=True)]
+                [a if fits else self._copy_of(a, eqn.source) for a, fits in zip(inputs, matrices, strict=True)]
             )
         elif _pads_unevenly(eqn) if role is Role.PRODUCT else self._keeps(eqn, role):
-            inputs = (self._copied(inputs[0], eqn.source), *inputs[1:])
+            inputs = (self._copy_of(inputs[0], eqn.source), *inputs[1:])
         entries = {v: Var(v.aval) for v in eqn.outputs if v in self._stacked}
         if inputs != eqn.inputs or entries:
             self._made.update(entries.items())
@@ -137,7 +137,7 @@ class _Seen:
             return None
         return self._orders.get(atom, tuple(range(atom.aval.ndim)))
 
-    def _copied(self, atom: Atom, source: Source | None) -> Atom:
+    def _copy_of(self, atom: Atom, source: Source | None) -> Atom:
         if not isinstance(atom, Var):
             return atom
         if atom not in self._copies:

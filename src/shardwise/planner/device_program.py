@@ -11,7 +11,7 @@ from shardwise.engine.data_free import DataFree
 from shardwise.engine.executable import Executable
 from shardwise.engine.signature import Signature
 from shardwise.ir import Program
-from shardwise.passes import scheduled
+from shardwise.passes import schedule_module
 from shardwise.planner.target import Target
 from shardwise.planner.work import DeviceProgram
 from shardwise.sharding.backend import default_memory_kind
@@ -45,18 +45,18 @@ def device_program_of(
         executable.owned,
         _with_host(executable.in_sigs, target),
         _with_host(executable.out_sigs, target),
-        _executed(executable) if target.pooled else None,
+        _scheduled_program(executable) if target.pooled else None,
         together,
     )
 
 
-def _executed(executable: Executable | DataFree) -> Program | None:
+def _scheduled_program(executable: Executable | DataFree) -> Program | None:
     """The scheduled program. One for several machines is not scheduled without them."""
     if isinstance(executable, Executable):
         return executable.plan.program
     if executable.context.devices > 1:
         return None
-    return scheduled(executable.module, executable.context, {}).program
+    return schedule_module(executable.module, executable.context, {}).program
 
 
 def _with_host(signatures: Sequence[Signature], target: Target) -> frozenset[int]:

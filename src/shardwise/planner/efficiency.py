@@ -176,7 +176,7 @@ def product_seconds(product: Product, chip: Chip) -> float:
     if chip.platform == "gpu":
         return product.flops / rate / _wave_fill(product, chip)
     if chip.platform == "tpu":
-        return 2.0 * product.batch * _padded(product, chip.tile) / rate
+        return 2.0 * product.batch * _padded_multiply_adds(product, chip.tile) / rate
     if not chip.product_overhead:
         return product.flops / rate
     # Products of few elements are written out in the code around them.
@@ -202,7 +202,7 @@ def peak_flops(product: Product, chip: Chip) -> float:
     return chip.vector_flops
 
 
-def _padded(product: Product, tile: int) -> float:
+def _padded_multiply_adds(product: Product, tile: int) -> float:
     """Multiply-adds of one matrix product on a systolic array.
 
     The array holds tile x tile elements of one operand while rows of the other pass through; the sides that it holds are padded to

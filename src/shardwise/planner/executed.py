@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, is_update, region_of, unwrapped
+from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, is_update, region_of, unwrap_op
 from shardwise.planner.passes import held_program, overwritable, passes_of
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.views import is_view, root_of, roots_of
@@ -26,7 +26,7 @@ def executed_groups(program: Program, sizes: Mapping[str, int], owned: Collectio
     Reads are the values that own memory: views show a part of them.
     """
     roots = roots_of(program)
-    dying = _dying(program, roots, owned)
+    dying = _dying_values(program, roots, owned)
     return tuple(
         _group(eqn, roots, sizes, dying.get(i, ()))
         for i, eqn in enumerate(program.equations)
@@ -34,7 +34,7 @@ def executed_groups(program: Program, sizes: Mapping[str, int], owned: Collectio
     )
 
 
-def _dying(program: Program, roots: Mapping[Var, Atom], owned: Collection[int]) -> dict[int, list[Var]]:
+def _dying_values(program: Program, roots: Mapping[Var, Atom], owned: Collection[int]) -> dict[int, list[Var]]:
     """By the number of an equation the values that it is the last to use: no results, and of the inputs those `owned`."""
     last = {r: i for i, e in enumerate(program.equations) for a in e.inputs if isinstance(r := root_of(a, roots), Var)}
     kept = {root_of(a, roots) for a in program.outputs}
@@ -57,7 +57,7 @@ def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int], d
     if isinstance(region, Branches):
         branches = tuple(executed_groups(p, sizes) for p in region.programs)
         return Group("loop", (eqn,), reads, eqn.outputs, heaviest(branches), branches=branches)
-    equations = tuple(_spliced(eqn))
+    equations = tuple(_splice_kernel(eqn))
     types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
     buffers = 0 if eqn.op.workspace is None else eqn.op.workspace(*types, eqn.params)
     return Group(
@@ -87,7 +87,7 @@ def _passes(
     return (replace(one, touched={**one.touched, **whole}),)
 
 
-def _spliced(eqn: Equation) -> Iterator[Equation]:
+def _splice_kernel(eqn: Equation) -> Iterator[Equation]:
     """The equations that a kernel computes: those of the programs that it holds, in terms of the operands."""
     inner = held_program(eqn)
     if inner is None:
@@ -98,11 +98,11 @@ def _spliced(eqn: Equation) -> Iterator[Equation]:
     for one in inner.equations:
         inputs = tuple(names.get(a, a) if isinstance(a, Var) else a for a in one.inputs)
         outputs = tuple(v if isinstance(v := names.get(w, w), Var) else w for w in one.outputs)
-        yield from _spliced(Equation(one.op, inputs, outputs, one.params, one.source or eqn.source))
+        yield from _splice_kernel(Equation(one.op, inputs, outputs, one.params, one.source or eqn.source))
 
 
 def _kind(equations: Sequence[Equation]) -> str:
-    if any(unwrapped(e.op, e.params)[0].product for e in equations):
+    if any(unwrap_op(e.op, e.params)[0].product for e in equations):
         return "product"
     kinds = {_KINDS.get(role_of(e), "other") for e in equations}
     return kinds.pop() if len(kinds) == 1 else "fused" if "fused" in kinds else "other"

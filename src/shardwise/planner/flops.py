@@ -27,7 +27,7 @@ from shardwise.ir import (
     region_of,
     rounds_of,
     subprograms,
-    unwrapped,
+    unwrap_op,
 )
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise.elementwise_ir import EXP
@@ -126,7 +126,7 @@ def work_of(
     products: list[Product] = []
     vector = transcendentals = arithmetic = functions = moved = 0.0
     for eqn in equations:
-        op, _, _ = unwrapped(eqn.op, eqn.params)
+        op, _, _ = unwrap_op(eqn.op, eqn.params)
         simple = op.emit is not None or op.fold is not None or op.product
         inner = [] if simple else _inner_work(eqn, known, function_costs)
         for work, rounds in inner:
@@ -185,7 +185,7 @@ def _most(works: Sequence[Work]) -> Work:
 
 def operations_of(eqn: Equation) -> Operations:
     """What an equation computes that holds no program."""
-    op, _, _ = unwrapped(eqn.op, eqn.params)
+    op, _, _ = unwrap_op(eqn.op, eqn.params)
     size = sum([v.aval.size for v in eqn.outputs])
     if op.product:
         return Operations(product=product_of(eqn))
@@ -216,7 +216,7 @@ def _may_have_products(eqn: Equation) -> bool:
     """Whether an equation is a product, or holds programs."""
     if eqn.op.emit is not None or eqn.op.fold is not None or not eqn.params:
         return False
-    return unwrapped(eqn.op, eqn.params)[0].product or eqn.op.region is not None or bool(subprograms(eqn.params))
+    return unwrap_op(eqn.op, eqn.params)[0].product or eqn.op.region is not None or bool(subprograms(eqn.params))
 
 
 def product_of(eqn: Equation) -> Product:
@@ -244,7 +244,7 @@ def _product(op: Op, in_types: Types, out: ShapedArray, params: Params) -> Produ
     kept = {f for dim in rule.outputs[0] for f in dim}
     k = math.prod(size for size, dim in zip(in_types[1].shape, rule.inputs[1], strict=True) if not kept & set(dim))
     dtypes = in_types[0].dtype, in_types[1].dtype
-    _, inner, _ = unwrapped(op, params)
+    _, inner, _ = unwrap_op(op, params)
     itemsize = max(d.itemsize for d in dtypes)
     return Product(batch, m, n, k, dtypes, _passes(inner.get("precision")), itemsize, out.nbytes)
 
@@ -284,7 +284,7 @@ def touched_bytes(equations: Sequence[Equation], reads: Sequence[Atom], writes: 
     for var in writes:
         eqn = makers.get(var)
         written = var.aval.nbytes
-        if eqn is not None and unwrapped(eqn.op, eqn.params)[0].updates:
+        if eqn is not None and unwrap_op(eqn.op, eqn.params)[0].updates:
             written = min(written, 2 * sum(a.aval.nbytes for a in eqn.inputs[1:]))
         touched[var] = touched.get(var, 0) + written
     return touched
@@ -313,7 +313,7 @@ def _part(parts: Mapping[Any, float], eqn: Equation) -> float:
 
 def _bytes_read(eqn: Equation, index: int) -> int:
     """The bytes of an operand that an equation reads."""
-    op, params, _ = unwrapped(eqn.op, eqn.params)
+    op, params, _ = unwrap_op(eqn.op, eqn.params)
     whole = eqn.inputs[index].aval.nbytes
     if index:
         return whole

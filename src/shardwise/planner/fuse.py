@@ -14,8 +14,8 @@ from shardwise.planner.combine import with_combined_reductions
 from shardwise.planner.copies import with_copies
 from shardwise.planner.executed import executed_groups
 from shardwise.planner.gathers import with_gathers_again
-from shardwise.planner.memory import Frame, carried_again, frames_of, program_frame, temporaries_of
-from shardwise.planner.order import breadth_first, ordered
+from shardwise.planner.memory import Frame, carry_copy_bytes, frames_of, program_frame, temporaries_of
+from shardwise.planner.order import breadth_first, order_groups
 from shardwise.planner.outer_products import with_outer_products
 from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
 from shardwise.planner.rings import find_rings, with_ring
@@ -58,12 +58,12 @@ def framed_groups(program: DeviceProgram, target: Target) -> tuple[tuple[Group, 
         return executed_groups(program.executed, sizes, program.donated), None
     donated = {program.program.inputs[i] for i in program.donated}
     kept = frozenset(v for v in program.program.inputs if v not in donated)
-    values = values_of(_rewritten(program.program, target, kept=kept), target, hosted=program.hosted)
+    values = values_of(_rewrite_for_target(program.program, target, kept=kept), target, hosted=program.hosted)
     frame = program_frame(program, target, values)
-    return _arranged(_fused(values, target, {}), frame, target, {}), frame
+    return _arrange_groups(_fuse_values(values, target, {}), frame, target, {}), frame
 
 
-def _rewritten(
+def _rewrite_for_target(
     program: Program, target: Target, rows: tuple[Var, ...] = (), stacked: int = 0, kept: frozenset[Var] = frozenset()
 ) -> Program:
     """The program as the target computes it; `rows`, `stacked` and `kept` as for `with_copies`."""
@@ -73,22 +73,22 @@ def _rewritten(
     return with_wide_products(copied, target)
 
 
-def _arranged(found: tuple[Group, ...], frame: Frame, target: Target, known: Arranged) -> tuple[Group, ...]:
+def _arrange_groups(found: tuple[Group, ...], frame: Frame, target: Target, known: Arranged) -> tuple[Group, ...]:
     """The groups in the order that needs least memory, those of bodies as well, with the memory that bodies need.
 
-    `known` are bodies that were arranged before: `fused` makes the same groups of the same body.
+    `known` are bodies that were arranged before: `fuse_program` makes the same groups of the same body.
     """
     done: list[Group] = []
     for group in found:
         if group.body:
             bodies = group.branches or (group.body,)
-            keys = [(id(body), _fetched(group, frame.values.host)) for body in bodies]
+            keys = [(id(body), _fetched_inputs(group, frame.values.host)) for body in bodies]
             if any(key not in known for key in keys):
                 for key, body, inner in zip(keys, bodies, frames_of(group, target, frame.values.host), strict=True):
-                    in_order = _arranged(body, inner, target, known)
+                    in_order = _arrange_groups(body, inner, target, known)
                     region = region_of(group.equations[-1])
                     loop = region if target.copies and isinstance(region, Loop) else None
-                    carried = carried_again(inner, loop, in_order) if loop else 0
+                    carried = carry_copy_bytes(inner, loop, in_order) if loop else 0
                     known[key] = body, in_order, temporaries_of(inner, in_order, target), carried
             bodies = tuple(known[key][1] for key in keys)
             scratch, carried = max(known[key][2] for key in keys), max(known[key][3] for key in keys)
@@ -100,10 +100,10 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target, known: Arr
         return breadth_first(done)
     if target.order == "program":
         return tuple(done)
-    return ordered(done, lambda order: temporaries_of(frame, order, target))
+    return order_groups(done, lambda order: temporaries_of(frame, order, target))
 
 
-def fused(
+def fuse_program(
     program: Program,
     target: Target,
     rows: tuple[Var, ...] = (),
@@ -112,10 +112,10 @@ def fused(
 ) -> tuple[Group, ...]:
     """The kernels of one program, in its order; `rows` and `fetched` as for `values_of`. `known` are those of bodies seen before."""
     known = {} if known is None else known
-    return _fused(values_of(program, target, rows, fetched), target, known, fetched)
+    return _fuse_values(values_of(program, target, rows, fetched), target, known, fetched)
 
 
-def _fused(values: Values, target: Target, known: Fused, fetched: tuple[Var, ...] = ()) -> tuple[Group, ...]:
+def _fuse_values(values: Values, target: Target, known: Fused, fetched: tuple[Var, ...] = ()) -> tuple[Group, ...]:
     chosen = choose_stored(values, target)
     rings = find_rings(values, chosen, target)
     absorbed = _epilogues(values, chosen) if target.epilogues else {}
@@ -198,7 +198,9 @@ def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var], know
     for program in (region.body,) if isinstance(region, Loop) else region.programs:
         key = (program, rows, fetched)
         if key not in known:
-            known[key] = fused(_rewritten(program, target, rows, stacked, kept), target, rows, fetched, known)
+            known[key] = fuse_program(
+                _rewrite_for_target(program, target, rows, stacked, kept), target, rows, fetched, known
+            )
         bodies.append(known[key])
     if isinstance(region, Loop):
         stacks = eqn.outputs[region.num_carry :] if target.copies else ()
@@ -207,7 +209,7 @@ def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var], know
     return replace(group, body=heaviest(bodies), branches=tuple(bodies))
 
 
-def _fetched(group: Group, host: set[Var]) -> tuple[Var, ...]:
+def _fetched_inputs(group: Group, host: set[Var]) -> tuple[Var, ...]:
     """The inputs of a loop's body that come from the host's memory."""
     eqn = group.equations[-1]
     return fetched_rows(eqn, host) if isinstance(region_of(eqn), Loop) else ()

@@ -44,7 +44,7 @@ def with_gathers_again(program: Program, target: Target) -> Program:
             if copy is not out:
                 renamed.setdefault(reader, {})[out] = copy
             last = reader
-    return _rewritten(program, again, renamed, moved) if again else program
+    return _rewrite_gathers(program, again, renamed, moved) if again else program
 
 
 def _is_gather(eqn: Equation) -> bool:
@@ -74,7 +74,7 @@ def _readers(program: Program, values: set[Var]) -> dict[Var, list[int]]:
     return readers
 
 
-def _rewritten(
+def _rewrite_gathers(
     program: Program,
     again: dict[int, list[tuple[Equation, Var]]],
     renamed: dict[int, dict[Atom, Var]],

@@ -56,7 +56,7 @@ class _Steps:
 
     def take(self, program: Program, known: _Known, runs: Ndarray) -> None:
         """Add a program that runs so often at each position."""
-        found = {**known, **self._computed(program.equations, known)}
+        found = {**known, **self._compute_scalars(program.equations, known)}
         for eqn in program.equations:
             region = region_of(eqn)
             if region is None:
@@ -75,15 +75,15 @@ class _Steps:
         for i, program in enumerate(region.programs):
             there = runs * (number == i)
             if there.any():
-                self.take(program, _given(program.inputs, eqn.inputs[1:], known), there)
+                self.take(program, _known_inputs(program.inputs, eqn.inputs[1:], known), there)
 
     def _take_loop(self, eqn: Equation, loop: Loop, known: _Known, runs: Ndarray) -> None:
         consts, carry = eqn.inputs[loop.consts], eqn.inputs[loop.carry]
-        inside = _given(loop.body.inputs, consts, known)
+        inside = _known_inputs(loop.body.inputs, consts, known)
         if loop.length is not None:
             self.take(loop.body, inside, runs * loop.length)
             return
-        trips = self._trips(eqn, loop, _given(loop.body.inputs[loop.num_consts :], carry, known), inside, known)
+        trips = self._trips(eqn, loop, _known_inputs(loop.body.inputs[loop.num_consts :], carry, known), inside, known)
         self.take(loop.body, inside, runs if trips is None else runs * trips)
 
     def _trips(
@@ -95,10 +95,10 @@ class _Steps:
         (goes_on,) = test.outputs
         body_carry = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
         test_carry = test.inputs[loop.test_consts.stop - loop.test_consts.start :]
-        asked = _given(test.inputs, eqn.inputs[loop.test_consts], known)
+        asked = _known_inputs(test.inputs, eqn.inputs[loop.test_consts], known)
         now = [first.get(v) for v in body_carry]
         trips, going = np.zeros((), np.int64), np.ones((), np.bool_)
-        ask, go = self._computing(test.equations), self._computing(loop.body.equations)
+        ask, go = self._compile_scalars(test.equations), self._compile_scalars(loop.body.equations)
         for _ in range(_LONGEST):
             given = {**asked, **{v: x for v, x in zip(test_carry, now, strict=True) if x is not None}}
             answer = _value(goes_on, {**given, **ask(given)})
@@ -113,10 +113,10 @@ class _Steps:
             now = [_value(a, made) for a in loop.body.outputs[: loop.num_carry]]
         return None
 
-    def _computed(self, equations: Sequence[Equation], known: _Known) -> dict[Atom, Ndarray]:
-        return self._computing(equations)(known)
+    def _compute_scalars(self, equations: Sequence[Equation], known: _Known) -> dict[Atom, Ndarray]:
+        return self._compile_scalars(equations)(known)
 
-    def _computing(self, equations: Sequence[Equation]) -> Callable[[_Known], dict[Atom, Ndarray]]:
+    def _compile_scalars(self, equations: Sequence[Equation]) -> Callable[[_Known], dict[Atom, Ndarray]]:
         """A function that computes the scalars which follow from known ones."""
         plans: dict[frozenset[Atom], tuple[Plan, tuple[Var, ...], tuple[Var, ...]]] = {}
 
@@ -165,7 +165,7 @@ def _value(atom: Atom, known: _Known) -> Ndarray | None:
     return np.asarray(atom.value) if isinstance(atom, Literal) else known.get(atom)
 
 
-def _given(inputs: Sequence[Var], operands: Sequence[Atom], known: _Known) -> dict[Atom, Ndarray]:
+def _known_inputs(inputs: Sequence[Var], operands: Sequence[Atom], known: _Known) -> dict[Atom, Ndarray]:
     """What is known of the first inputs of a program that gets these operands."""
     found = [(v, _value(a, known)) for v, a in zip(inputs, operands, strict=False) if v.aval.ndim == 0]
     return {v: x for v, x in found if x is not None}

@@ -45,7 +45,7 @@ class Crossing:
         return max(self.by_level, key=lambda name: self.by_level[name], default="")
 
 
-def crossing(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPlacement) -> Crossing:
+def cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPlacement) -> Crossing:
     """What a collective over these axes takes where each device's operand has so many bytes.
 
     Patterns: 'gather' (all-gather), 'scatter' (reduce-scatter), 'reduce' (all-reduce), 'transpose' (all-to-all), 'shift' (to a neighbour).
@@ -54,9 +54,9 @@ def crossing(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPl
         ValueError: there is no such pattern.
     """
     if pattern == REDUCE:
-        one = crossing(SCATTER, nbytes, axes, placement)
+        one = cross_axes(SCATTER, nbytes, axes, placement)
         count = math.prod(s.size for s in placement.of(axes))
-        other = crossing(GATHER, nbytes / count, axes, placement)
+        other = cross_axes(GATHER, nbytes / count, axes, placement)
         levels = {name: one.by_level[name] + other.by_level[name] for name in one.by_level}
         return Crossing(one.seconds + other.seconds, one.latency + other.latency, levels)
     if pattern not in (GATHER, SCATTER, TRANSPOSE, SHIFT):
@@ -81,7 +81,7 @@ def crossing(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPl
     return Crossing(sum(by_level.values()), latency, by_level)
 
 
-def crowding_on(machine: Machine, sizes: Mapping[str, int]) -> Callable[[Sequence[str]], float] | None:
+def crowding_of(machine: Machine, sizes: Mapping[str, int]) -> Callable[[Sequence[str]], float] | None:
     """For a mesh of such axes, by the axes of an all-to-all: how much longer a byte of it takes than one of a gather over the same axes.
 
     On a torus bytes of an all-to-all go through the devices between sender and receiver, behind a switch they take the way of others.
@@ -97,7 +97,7 @@ def crowding_on(machine: Machine, sizes: Mapping[str, int]) -> Callable[[Sequenc
         count = math.prod(sizes[a] for a in axes)
         if count == 1:
             return 1.0
-        crossings = [crossing(pattern, 1.0, axes, placement) for pattern in (TRANSPOSE, GATHER)]
+        crossings = [cross_axes(pattern, 1.0, axes, placement) for pattern in (TRANSPOSE, GATHER)]
         transposed, gathered = [c.seconds - c.latency for c in crossings]
         # Of one byte held, a gather sends as many more as there are devices in the group.
         return transposed * count / gathered

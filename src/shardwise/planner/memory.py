@@ -81,7 +81,9 @@ def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, f
     own = sum(stored_bytes(a.aval, target, given=True) for a, home in results if home is None)
     addresses = 8 * len(outputs) if target.pointers and len(outputs) > 1 else 0
     own += addresses
-    buffers = _buffers_at(spans, largest(usage), groups, target, frame) + _given(program, outputs, homes, target)
+    buffers = _buffers_at(spans, largest(usage), groups, target, frame) + _argument_buffers(
+        program, outputs, homes, target
+    )
     if addresses:
         buffers += (Buffer("addresses of results", "result", addresses, ""),)
     temporaries = max(usage, default=0)
@@ -127,7 +129,7 @@ def loop_frame(loop: Loop, target: Target, fetched: tuple[Var, ...] = ()) -> Fra
     return frame
 
 
-def carried_again(frame: Frame, loop: Loop, groups: Sequence[Group]) -> int:
+def carry_copy_bytes(frame: Frame, loop: Loop, groups: Sequence[Group]) -> int:
     """The bytes of the next carries that a trip makes elsewhere than where the carries lie."""
     makers = {v: g for g, group in enumerate(groups) for v in group.writes}
     _, last = _readers(groups)
@@ -197,7 +199,7 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
             kept = var in homes or var in entries
             if (kept or var in host) and _needs_no_buffer(var, g, group, frame, last):
                 if kept and var not in host and homes.get(var, var) is None:
-                    source = _overwritten(group, var, g, last, open_spans, taken)
+                    source = _overwritten_operand(group, var, g, last, open_spans, taken)
                     room = Room(stored_bytes(var.aval, target, given=True), starts.get(g, g) - 1)
                     if source is not None:
                         taken.add(source)
@@ -211,7 +213,7 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
             span = Span(starts.get(g, g), last.get(var, g), nbytes, var, kind)
             if kept:
                 span.last = max(span.last, last.get(homes.get(var) or var, g))
-            source = _overwritten(group, var, g, last, open_spans, taken)
+            source = _overwritten_operand(group, var, g, last, open_spans, taken)
             if source is not None:
                 taken.add(source)
                 before_it = open_spans.pop(source)
@@ -308,7 +310,7 @@ def _needs_no_buffer(var: Var, g: int, group: Group, frame: Frame, last: dict[Va
     return gone < g or (gone == g and _writes_in_place(group, home, var))
 
 
-def _overwritten(
+def _overwritten_operand(
     group: Group, var: Var, g: int, last: dict[Var, int], open_spans: dict[Var, Span], taken: set[Var]
 ) -> Var | None:
     """The operand that dies here and whose buffer `var` takes."""
@@ -376,7 +378,7 @@ def _scratch_buffers(group: Group, nbytes: int, target: Target, outer: Frame) ->
     return (Buffer(f"body of {eqn.op.name}", "temporary", nbytes, "", source=place),)
 
 
-def _given(
+def _argument_buffers(
     program: DeviceProgram, outputs: Sequence[Atom], homes: Sequence[Var | None], target: Target
 ) -> tuple[Buffer, ...]:
     """The buffers of arguments, and of results that have their own."""

@@ -18,14 +18,14 @@ from shardwise.planner.work import Group
 Needs = Callable[[Sequence[Group]], int]
 
 
-def ordered(groups: Sequence[Group], needs: Needs) -> tuple[Group, ...]:
+def order_groups(groups: Sequence[Group], needs: Needs) -> tuple[Group, ...]:
     """The groups in the best order found; `needs` gives the bytes that an order needs."""
     best = tuple(groups)
     if len(best) < 3:
         return best
     least = needs(best)
-    late = postponed(best)
-    for order in (late, freeing_first(late)):
+    late = postpone_growth(best)
+    for order in (late, order_by_freed_bytes(late)):
         if order == best:
             continue
         found = needs(order)
@@ -34,7 +34,7 @@ def ordered(groups: Sequence[Group], needs: Needs) -> tuple[Group, ...]:
     return best
 
 
-def postponed(groups: Sequence[Group]) -> tuple[Group, ...]:
+def postpone_growth(groups: Sequence[Group]) -> tuple[Group, ...]:
     """Groups that write more bytes than die with them run right before their first reader."""
     position = list(range(len(groups)))
     first: dict[Atom, int] = {}
@@ -99,7 +99,7 @@ def dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Atom, set[int]
     return waits, readers
 
 
-def freeing_first(groups: Sequence[Group]) -> tuple[Group, ...]:
+def order_by_freed_bytes(groups: Sequence[Group]) -> tuple[Group, ...]:
     """Of the groups whose operands are there, always the one that frees most bytes less those that it writes."""
     waits, readers = dependences(groups)
     left = {v: len(r) for v, r in readers.items()}

@@ -24,7 +24,7 @@ def with_outer_products(program: Program, target: Target) -> Program:
     names: dict[Atom, Atom] = {}
     equations: list[Equation] = []
     for eqn in program.equations:
-        inner = _multiplied(eqn) if eqn.op.product and eqn.op.algorithm is None else None
+        inner = _product_to_multiply(eqn) if eqn.op.product and eqn.op.algorithm is None else None
         if inner is None:
             equations.append(eqn)
             continue
@@ -33,19 +33,19 @@ def with_outer_products(program: Program, target: Target) -> Program:
         *before, last = inner.equations
         for e in before:
             outputs = tuple([Var(v.aval) for v in e.outputs])
-            equations.append(Equation(e.op, _renamed(e.inputs, names), outputs, e.params, eqn.source))
+            equations.append(Equation(e.op, _rename_atoms(e.inputs, names), outputs, e.params, eqn.source))
             names.update(zip(e.outputs, outputs, strict=True))
-        equations.append(Equation(last.op, _renamed(last.inputs, names), eqn.outputs, last.params, eqn.source))
+        equations.append(Equation(last.op, _rename_atoms(last.inputs, names), eqn.outputs, last.params, eqn.source))
     if len(equations) == len(program.equations):
         return program
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
-def _renamed(atoms: tuple[Atom, ...], names: dict[Atom, Atom]) -> tuple[Atom, ...]:
+def _rename_atoms(atoms: tuple[Atom, ...], names: dict[Atom, Atom]) -> tuple[Atom, ...]:
     return tuple([a if isinstance(a, Literal) else names.get(a, a) for a in atoms])
 
 
-def _multiplied(eqn: Equation) -> Program | None:
+def _product_to_multiply(eqn: Equation) -> Program | None:
     """The product as a multiplication of broadcast operands; None where it sums over something, or by parts of numbers."""
     if "dimension_numbers" not in eqn.params:
         return None

@@ -21,15 +21,15 @@ def stored_bytes(aval: ShapedArray, target: Target, given: bool = False) -> int:
 @recent()
 def _tiled_bytes(aval: ShapedArray, rows: int, columns: int, given: bool) -> int:
     if given:
-        return _padded(aval.shape, len(aval.shape) - 1, len(aval.shape) - 2, rows, columns) * aval.itemsize
+        return _padded_elements(aval.shape, len(aval.shape) - 1, len(aval.shape) - 2, rows, columns) * aval.itemsize
     dims = range(len(aval.shape))
     if len(aval.shape) == 1:
-        return _padded(aval.shape, 0, -1, rows, columns) * aval.itemsize
-    best = min(_padded(aval.shape, a, b, rows, columns) for a in dims for b in dims if a != b)
+        return _padded_elements(aval.shape, 0, -1, rows, columns) * aval.itemsize
+    best = min(_padded_elements(aval.shape, a, b, rows, columns) for a in dims for b in dims if a != b)
     return best * aval.itemsize
 
 
-def _padded(shape: tuple[int, ...], minor: int, second: int, rows: int, columns: int) -> int:
+def _padded_elements(shape: tuple[int, ...], minor: int, second: int, rows: int, columns: int) -> int:
     """The elements of the tiles that hold a value whose dims `minor` and `second` run fastest."""
     size = 1
     for d, n in enumerate(shape):

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardwise.ir import Atom, Equation, Program, Var, unwrapped
-from shardwise.ops.indexing.columns import as_joined
+from shardwise.ir import Atom, Equation, Program, Var, unwrap_op
+from shardwise.ops.indexing.columns import join_columns
 from shardwise.planner.flops import touched_bytes
 from shardwise.planner.views import root_of
 from shardwise.planner.work import NO_LOOKUPS, Group, Lookups, Pass
@@ -75,9 +75,9 @@ def lookups_of(equations: Sequence[Equation]) -> Lookups:
 def _lookups(eqn: Equation) -> Lookups:
     if eqn.op.at_positions:
         count = math.prod(np.broadcast_shapes(*(a.aval.shape for a in eqn.inputs[1:])))
-        return _counted(count, eqn.outputs[0].aval.size, _span(eqn, 1), False)
-    op, params, _ = unwrapped(eqn.op, eqn.params)
-    op, params, types = as_joined(op, params, tuple(a.aval for a in eqn.inputs))
+        return _lookups_of(count, eqn.outputs[0].aval.size, _span(eqn, 1), False)
+    op, params, _ = unwrap_op(eqn.op, eqn.params)
+    op, params, types = join_columns(op, params, tuple(a.aval for a in eqn.inputs))
     found = None if op.indexed is None else op.indexed(params, types)
     if found is None:
         return NO_LOOKUPS
@@ -88,7 +88,7 @@ def _lookups(eqn: Equation) -> Lookups:
     if not found.vectors and count == 1:
         return NO_LOOKUPS
     moved = types[-1 if found.vectors else 1].size if op.updates else eqn.outputs[0].aval.size
-    places = _counted(count, moved, _span(eqn, found.first), op.updates)
+    places = _lookups_of(count, moved, _span(eqn, found.first), op.updates)
     if not op.updates:
         return places
     return places._replace(combined=moved if places.windows else 0, repeats=moved / max(types[0].size, 1))
@@ -107,7 +107,7 @@ def _span(eqn: Equation, first: int) -> int:
     return table.nbytes // max(rows, 1)
 
 
-def _counted(count: int, moved: int, span: int, updates: bool) -> Lookups:
+def _lookups_of(count: int, moved: int, span: int, updates: bool) -> Lookups:
     return Lookups(count, 0, span, updates) if moved > count else Lookups(0, count, span, updates)
 
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardwise.base.collector import uncollected
-from shardwise.ir import Equation, source_text, unwrapped
+from shardwise.base.collector import pause_collector
+from shardwise.ir import Equation, source_text, unwrap_op
 from shardwise.passes import Transfer, transfers_of
 from shardwise.planner.advice import advise
 from shardwise.planner.axes import MeshPlacement, place_axes
@@ -20,7 +20,7 @@ from shardwise.planner.clock import schedule
 from shardwise.planner.course import times_by_place
 from shardwise.planner.flops import Product, product_of
 from shardwise.planner.fuse import framed_groups
-from shardwise.planner.links import SHIFT, crossing
+from shardwise.planner.links import SHIFT, cross_axes
 from shardwise.planner.machine import Machine
 from shardwise.planner.memory import Memory, memory_of
 from shardwise.planner.result import Plan, Schedule, Traffic
@@ -34,7 +34,7 @@ BUFFERS = 200  # of the peak that a plan keeps
 _Running = tuple[Equation, Product, int]  # a product, its sizes, and how often it runs
 
 
-@uncollected
+@pause_collector
 def make_plan(
     program: DeviceProgram, machine: Machine, *, name: str = "", calls: int = 1, notes: Sequence[str] = ()
 ) -> Plan:
@@ -94,7 +94,7 @@ def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1)
             yield from _products(group.body, known, trips * (group.trips or 1))
         for eqn in () if group.body else group.equations:
             yield from [(eqn, product, trips) for product in products_of_kernel(eqn)]
-            if unwrapped(eqn.op, eqn.params)[0].product:
+            if unwrap_op(eqn.op, eqn.params)[0].product:
                 key = (eqn.op, id(eqn.params), *[a.aval for a in eqn.inputs], eqn.outputs[0].aval)
                 product = known.get(key)
                 if product is None:
@@ -113,7 +113,7 @@ def _flops_again(products: Sequence[_Running]) -> float:
         source = eqn.source
         if not source:
             continue
-        op, params, _ = unwrapped(eqn.op, eqn.params)
+        op, params, _ = unwrap_op(eqn.op, eqn.params)
         key = (source.place, op, params.get("dimension_numbers"))
         kept = again if source.backward else first
         kept[key] = kept.get(key, 0.0) + product.flops * trips
@@ -131,7 +131,7 @@ def _peak_flops(products: Sequence[_Running], machine: Machine) -> float:
 
 
 def _operand_bytes(transfer: Transfer) -> float:
-    """The bytes by which `crossing` counts: of a device's operand; of a shift those sent."""
+    """The bytes by which `cross_axes` counts: of a device's operand; of a shift those sent."""
     collective = transfer.op.collective
     assert collective is not None
     unit = 2**40
@@ -146,7 +146,7 @@ def _traffic(transfer: Transfer, placement: MeshPlacement, together: bool) -> Tr
     line = None if transfer.source is None else transfer.source.place
     level, seconds = "", 0.0
     if not together:
-        took = crossing(collective.pattern, _operand_bytes(transfer), transfer.axes, placement)
+        took = cross_axes(collective.pattern, _operand_bytes(transfer), transfer.axes, placement)
         level, seconds = took.level, took.seconds * transfer.known_trips
     return Traffic(transfer.kind, transfer.axes, transfer.total, transfer.trips, transfer.value, transfer.cause, transfer.implicit,
                    line, level, seconds)  # fmt: skip
@@ -181,7 +181,7 @@ def _note_algorithms(parts: Sequence[Group], figures: Mapping[str, float], witho
     """Add to `without` the first equation of each algorithm that no figure stands for; products count by their FLOPs."""
     for group in parts:
         for eqn in group.equations:
-            if eqn.op.emit is not None or eqn.op.product or unwrapped(eqn.op, eqn.params)[0].algorithm is None:
+            if eqn.op.emit is not None or eqn.op.product or unwrap_op(eqn.op, eqn.params)[0].algorithm is None:
                 continue
             name = steps_of(eqn).algorithm
             if name not in figures:

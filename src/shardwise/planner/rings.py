@@ -12,7 +12,7 @@ import math
 from dataclasses import field, replace
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Equation, Var, unwrapped
+from shardwise.ir import Equation, Var, unwrap_op
 from shardwise.planner.recompute import Chosen
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.target import Target
@@ -80,5 +80,5 @@ def with_ring(group: Group, target: Target) -> Group:
 
 def devices_of(eqn: Equation) -> int:
     """The number of devices that a collective joins."""
-    _, params, _ = unwrapped(eqn.op, eqn.params)
+    _, params, _ = unwrap_op(eqn.op, eqn.params)
     return math.prod(params.get("sizes", (1,)))

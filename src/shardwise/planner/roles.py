@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from shardwise.base.caches import recent
-from shardwise.ir import Branches, Equation, Op, region_of, unwrapped
+from shardwise.ir import Branches, Equation, Op, region_of, unwrap_op
 from shardwise.ir.op import Params
 from shardwise.ops.elementwise.elementwise_ir import IDENTITY
 from shardwise.sharding.rule import Kind
@@ -61,7 +61,7 @@ def _role_of(eqn: Equation) -> Role:
     region = region_of(eqn)
     if region is not None:
         return Role.BRANCHES if isinstance(region, Branches) else Role.LOOP
-    op, params, _ = unwrapped(eqn.op, eqn.params)
+    op, params, _ = unwrap_op(eqn.op, eqn.params)
     if op.product:
         return Role.PRODUCT
     if op.collective is not None:
@@ -83,7 +83,7 @@ def _role_of(eqn: Equation) -> Role:
 
 def memory_kind_of(eqn: Equation) -> str | None:
     """The kind of memory to which an equation copies its operand; None if it does not say so."""
-    op, params, _ = unwrapped(eqn.op, eqn.params)
+    op, params, _ = unwrap_op(eqn.op, eqn.params)
     return None if op.memory_kind is None else op.memory_kind(params)
 
 
@@ -118,13 +118,13 @@ def _is_mirrored(eqn: Equation) -> bool:
 
 def reduces_rows(eqn: Equation) -> bool:
     """Whether a reduction runs along the last dim of its operand, whose elements lie side by side."""
-    _, params, mapped = unwrapped(eqn.op, eqn.params)
+    _, params, mapped = unwrap_op(eqn.op, eqn.params)
     return eqn.inputs[0].aval.ndim - sum(operands[0] for operands in mapped) - 1 in params["axes"]
 
 
 def cost_of(eqn: Equation) -> int:
     """The work for one element of the result, relative to an addition."""
-    op, _, _ = unwrapped(eqn.op, eqn.params)
+    op, _, _ = unwrap_op(eqn.op, eqn.params)
     if op.emit is not None:
         return 0 if op.emit.moves else op.emit.cost
     return UNKNOWN if op.rule is None else 0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.planner.links import crowding_on
+from shardwise.planner.links import crowding_of
 from shardwise.planner.machine import Machine, Place, Places
 from shardwise.planner.machines import find_kind
 from shardwise.sharding import Device
@@ -22,7 +22,7 @@ def client_of(machine: Machine) -> PlannedClient:
     host = backend().host if backend_initialized() else None
     chip = machine.chip
     return PlannedClient(
-        chip.platform, chip.kind, chip.usable_bytes, Places(machine), host, partial(crowding_on, machine)
+        chip.platform, chip.kind, chip.usable_bytes, Places(machine), host, partial(crowding_of, machine)
     )
 
 

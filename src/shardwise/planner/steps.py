@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from shardwise.ir import Equation, Steps, unwrapped
+from shardwise.ir import Equation, Steps, unwrap_op
 from shardwise.ir.op import Types
 
 
@@ -29,7 +29,7 @@ def without_steps(
 
 def steps_of(eqn: Equation) -> Steps:
     """The algorithm of an equation and its steps; none of ops that have none of their own."""
-    op, params, mapped = unwrapped(eqn.op, eqn.params)
+    op, params, mapped = unwrap_op(eqn.op, eqn.params)
     ins, outs = tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
     if op.algorithm is not None:
         steps = op.algorithm(*_of_one(ins, outs, mapped), params)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrapped
+from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrap_op
 from shardwise.planner.roles import Role, reduces_rows, role_of, role_of_op
 from shardwise.planner.target import Target
 from shardwise.planner.turned import Order, is_turned, order_of
@@ -124,7 +124,7 @@ def values_of(
             host.update(eqn.outputs)
         if role is Role.LOOP:
             host.update(_stacks_of_offloaded(eqn))
-            roots.update((eqn.outputs[j], root(a)) for j, a in _unchanged(eqn))
+            roots.update((eqn.outputs[j], root(a)) for j, a in _unchanged_carries(eqn))
         in_memory = _operands_in_memory(eqn, role, found, target)
         if role is Role.PRODUCT and target.prologues == "narrow":
             in_memory = [v for v in in_memory if not _comes_narrow(v, program, roles, makers, roots)]
@@ -217,7 +217,7 @@ def _comes_narrow(
 
 def _is_lookup(eqn: Equation) -> bool:
     """Whether an equation looks up no more elements than there are, each of which can be computed then."""
-    op, params, _ = unwrapped(eqn.op, eqn.params)
+    op, params, _ = unwrap_op(eqn.op, eqn.params)
     if op.indexed is None or op.updates or len(eqn.outputs) != 1 or eqn.outputs[0].aval.size > eqn.inputs[0].aval.size:
         return False
     return op.indexed(params, tuple([a.aval for a in eqn.inputs])) is not None
@@ -230,7 +230,7 @@ def takes_prologues(eqn: Equation, target: Target) -> bool:
 
 def _piece_of(eqn: Equation) -> Var | None:
     """What a collective fetches that sends at most a quarter of its result; None for others."""
-    op, params, mapped = unwrapped(eqn.op, eqn.params)
+    op, params, mapped = unwrap_op(eqn.op, eqn.params)
     if op.collective is None or "sizes" not in params or mapped or len(eqn.outputs) != 1:
         return None
     out = eqn.outputs[0].aval
@@ -241,7 +241,7 @@ def _piece_of(eqn: Equation) -> Var | None:
     return Var(ShapedArray((sent,), np.dtype(np.uint8))) if 4 * sent <= out.nbytes else None
 
 
-def _unchanged(eqn: Equation) -> list[tuple[int, Atom]]:
+def _unchanged_carries(eqn: Equation) -> list[tuple[int, Atom]]:
     """The carries of a loop that each trip hands on as they are: their positions and first values."""
     loop = loop_of(eqn)
     starts = eqn.inputs[loop.carry]

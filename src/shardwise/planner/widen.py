@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shardwise.base.dtypes import issubdtype
-from shardwise.ir import Atom, Equation, Program, Source, Var, map_programs, unwrapped
+from shardwise.ir import Atom, Equation, Program, Source, Var, map_programs, unwrap_op
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.target import Target
@@ -27,7 +27,7 @@ def with_wide_products(program: Program, target: Target) -> Program:
     wide: dict[Var, Var] = {}
     equations: list[Equation] = []
 
-    def widened(atom: Atom, source: Source | None) -> Atom:
+    def widen_atom(atom: Atom, source: Source | None) -> Atom:
         if not isinstance(atom, Var) or not _is_narrow(atom):
             return atom
         if atom not in wide:
@@ -38,14 +38,14 @@ def with_wide_products(program: Program, target: Target) -> Program:
     for eqn in program.equations:
         role = role_of(eqn)
         if role is Role.LOOP:
-            eqn = _with_wide_rows(eqn, widened, target)
+            eqn = _with_wide_rows(eqn, widen_atom, target)
         if role not in (Role.PRODUCT, Role.COLLECTIVE) or not any(map(_is_narrow, eqn.inputs)):
             equations.append(eqn)
             continue
-        inputs = tuple([widened(a, eqn.source) for a in eqn.inputs])
+        inputs = tuple([widen_atom(a, eqn.source) for a in eqn.inputs])
         outputs = tuple(Var(v.aval.update(dtype=_FLOAT)) if _is_narrow(v) else v for v in eqn.outputs)
         params = eqn.params
-        if unwrapped(eqn.op, params)[0].product and params.get("preferred_element_type") is not None:
+        if unwrap_op(eqn.op, params)[0].product and params.get("preferred_element_type") is not None:
             params = {**params, "preferred_element_type": _FLOAT}
         equations.append(Equation(eqn.op, inputs, outputs, params, eqn.source))
         casts = zip(outputs, eqn.outputs, strict=True)

@@ -59,14 +59,14 @@ def with_written_kernels(program: Program, target: Target) -> Program:
 
 def products_of_kernel(eqn: Equation) -> tuple[Product, ...]:
     """The products of a call; none of an equation that is no kernel."""
-    return _as_written(eqn).products if eqn.op is written_kernel else ()
+    return _work_of_call(eqn).products if eqn.op is written_kernel else ()
 
 
 def too_large(eqn: Equation, chip: Chip) -> str:
     """What is wrong with a kernel whose blocks and scratch memory a TPU cannot hold; "" of others."""
-    if eqn.op is not written_kernel or chip.platform != "tpu" or _held(eqn).held <= chip.vmem_bytes:
+    if eqn.op is not written_kernel or chip.platform != "tpu" or _kernel_param(eqn).held <= chip.vmem_bytes:
         return ""
-    kernel = _held(eqn)
+    kernel = _kernel_param(eqn)
     return (
         f"kernel {kernel.name} holds {kernel.held / 2**20:.0f} MiB in blocks and scratch memory, more than the "
         f"{chip.vmem_bytes / 2**20:.0f} MiB of VMEM: it does not compile there. Make its blocks smaller."
@@ -75,7 +75,7 @@ def too_large(eqn: Equation, chip: Chip) -> str:
 
 def kernel_seconds_of(eqn: Equation, far: float, near: float, chip: Chip) -> tuple[float, Seconds]:
     """FLOPs of products, and seconds, of a call. `far` and `near` are the bytes of its operands and results in memory and on the chip."""
-    kernel, work = _held(eqn), _as_written(eqn)
+    kernel, work = _kernel_param(eqn), _work_of_call(eqn)
     calls = _calls_in(kernel, eqn)
     if kernel.bytes_accessed is not None:
         far = kernel.bytes_accessed * calls
@@ -86,22 +86,22 @@ def kernel_seconds_of(eqn: Equation, far: float, near: float, chip: Chip) -> tup
     return work.product_flops, written_kernel_seconds(work, far, near, moved, steps, chip)
 
 
-def _as_written(eqn: Equation) -> Work:
+def _work_of_call(eqn: Equation) -> Work:
     """The work of a call: what the steps of its grid do, as much of it as the kernel's author says if he does."""
-    kernel = _held(eqn)
+    kernel = _kernel_param(eqn)
     calls = _calls_in(kernel, eqn)
     if kernel.body is None:
-        work = _scaled(work_of((eqn,)), kernel.part)
+        work = _scale_work(work_of((eqn,)), kernel.part)
     else:
-        work = _scaled(work_in_grid(kernel), calls)
+        work = _scale_work(work_in_grid(kernel), calls)
     if kernel.flops is not None and work.flops:
-        work = _scaled(work, kernel.flops * calls / work.flops)
+        work = _scale_work(work, kernel.flops * calls / work.flops)
     if kernel.transcendentals is not None:
         work = replace(work, transcendentals=kernel.transcendentals * calls)
     return work
 
 
-def _scaled(work: Work, part: float) -> Work:
+def _scale_work(work: Work, part: float) -> Work:
     """The work of so many calls, or of a part of one."""
     products = tuple([replace(p, batch=p.batch * part) for p in work.products])
     return replace(work, products=products, vector=work.vector * part, transcendentals=work.transcendentals * part)
@@ -112,7 +112,7 @@ def _calls_in(kernel: Kernel, eqn: Equation) -> float:
     return sum([v.aval.nbytes for v in eqn.outputs]) / kernel.written if kernel.written else 1.0
 
 
-def _held(eqn: Equation) -> Kernel:
+def _kernel_param(eqn: Equation) -> Kernel:
     kernel: Kernel = eqn.params["kernel"]
     return kernel
 
@@ -211,7 +211,7 @@ def _as_one(
 ) -> Equation:
     """The equation of a call. `readers`: per value the positions of the equations that read it."""
     equations = program.equations
-    inside = [equations[i] for i in (*_needed(equations, call, free), *call)]
+    inside = [equations[i] for i in (*_needed_equations(equations, call, free), *call)]
     made = {v for eqn in inside for v in eqn.outputs}
     reads = tuple(dict.fromkeys([a for eqn in inside for a in eqn.inputs if isinstance(a, Var) and a not in made]))
     own, results = set(call), set(program.outputs)
@@ -226,7 +226,7 @@ def _as_one(
     return Equation(written_kernel, reads, writes, params, last.source)
 
 
-def _needed(equations: Sequence[Equation], call: Sequence[int], free: Collection[int]) -> Iterator[int]:
+def _needed_equations(equations: Sequence[Equation], call: Sequence[int], free: Collection[int]) -> Iterator[int]:
     """Of the equations that follow from no value those that a call reads."""
     makers: Mapping[Atom, int] = {v: i for i in free for v in equations[i].outputs}
     found: set[int] = set()

@@ -20,8 +20,8 @@ from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim, broadcast_shapes
 from shardwise.ops.shapes.reshape import reshape
-from shardwise.random.compiled import compiled
-from shardwise.random.keys import checked_key, typed
+from shardwise.random.compiled import compile_sampler
+from shardwise.random.keys import checked_key, typed_key
 from shardwise.sharding import Mesh, NamedSharding, get_concrete_mesh, use_mesh
 
 
@@ -114,7 +114,7 @@ def choose(which: Any, on_true: Any, on_false: Any) -> Array:
 
 def sampler(draw: Callable[..., Array]) -> Callable[..., Array]:
     """``draw(key, *parameters, **static)`` compiled per static values; the key arrives in typed form."""
-    return _sampler(draw, compiled(draw))  # shown by the name that JAX's has
+    return _sampler(draw, compile_sampler(draw))  # shown by the name that JAX's has
 
 
 def sampler_in_calls(draw: Callable[..., Array]) -> Callable[..., Array]:
@@ -125,15 +125,15 @@ def sampler_in_calls(draw: Callable[..., Array]) -> Callable[..., Array]:
 def _sampler(draw: Callable[..., Array], shown: Callable[..., Array]) -> Callable[..., Array]:
 
     def on_typed(key: Array, *parameters: Any, **static: Any) -> Array:
-        return draw(typed(key), *parameters, **static)
+        return draw(typed_key(key), *parameters, **static)
 
     on_typed.__name__ = draw.__name__.lstrip("_")
-    return compiled(
-        on_typed, lambda key, *parameters, **static: shown(typed(key), *map(as_value, parameters), **static)
+    return compile_sampler(
+        on_typed, lambda key, *parameters, **static: shown(typed_key(key), *map(as_value, parameters), **static)
     )
 
 
-def drawn(
+def draw_floats(
     draw: Callable[..., Array],
     name: str,
     key: Any,
@@ -154,7 +154,7 @@ def drawn(
     wanted = sample_shape(name, shape, *parameters)
     if safe:
         check_safe(name, found, *parameters)
-    return sampled(
+    return draw_in_mesh(
         name,
         out_sharding,
         len(wanted),
@@ -179,7 +179,7 @@ def sampling_layout(
     return sharding, nullcontext()
 
 
-def sampled(name: str, out_sharding: Any, ndim: int, sample: Callable[[NamedSharding | None], Array]) -> Array:
+def draw_in_mesh(name: str, out_sharding: Any, ndim: int, sample: Callable[[NamedSharding | None], Array]) -> Array:
     """The result of `sample(sharding)`, in the mesh of `out_sharding`."""
     if out_sharding is None:
         return sample(None)
@@ -197,7 +197,7 @@ def reshard_sample(x: Array, sharding: NamedSharding | None) -> Array:
     return x if sharding is None else bind(reshard_op, x, sharding=sharding)
 
 
-def extended(sharding: NamedSharding | None, leading: int = 0, trailing: int = 0) -> NamedSharding | None:
+def extend_sharding(sharding: NamedSharding | None, leading: int = 0, trailing: int = 0) -> NamedSharding | None:
     """`sharding` for an array with additional unsplit dims, in front or behind."""
     if sharding is None:
         return None

@@ -13,7 +13,7 @@ from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.shown_calls import programs_are_shown
 
 
-def compiled(sample: Callable[..., Any], shown: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def compile_sampler(sample: Callable[..., Any], shown: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """``sample(*arrays, **static)`` under `jit`, the keyword arguments being static. Programs that are shown call `shown` in its place.
 
     A call looks up its compiled form by the static values. Scalars become arrays, whose values a compiled form does not
@@ -30,19 +30,19 @@ def compiled(sample: Callable[..., Any], shown: Callable[..., Any] | None = None
         form = forms.get(key)
         if form is None:
 
-            def fixed(*values: Any) -> Any:
+            def sample_fixed(*values: Any) -> Any:
                 return sample(*values, **static)
 
-            fixed.__name__ = fixed.__qualname__ = name
-            form = forms[key] = jit(fixed)
+            sample_fixed.__name__ = sample_fixed.__qualname__ = name
+            form = forms[key] = jit(sample_fixed)
         return form(*[v if isinstance(v, Array) else as_array(v) for v in values])
 
     return call
 
 
 def compiled_in_calls(sample: Callable[..., Any]) -> Callable[..., Any]:
-    """`compiled`, for a function that JAX does not compile by itself: in programs that are shown its ops are the caller's."""
-    form = compiled(sample)
+    """`compile_sampler`, for a function that JAX does not compile by itself: in programs that are shown its ops are the caller's."""
+    form = compile_sampler(sample)
 
     @functools.wraps(sample)
     def call(*values: Any, **static: Any) -> Any:

@@ -13,7 +13,15 @@ from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.dims import shape_tuple
-from shardwise.random.arguments import choose, drawn, extended, float_dtype, parameter, sampled, sampler
+from shardwise.random.arguments import (
+    choose,
+    draw_floats,
+    draw_in_mesh,
+    extend_sharding,
+    float_dtype,
+    parameter,
+    sampler,
+)
 from shardwise.random.keys import checked_key
 from shardwise.random.uniform import uniform_between, unit
 from shardwise.sharding import NamedSharding
@@ -41,7 +49,7 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: A
     >>> jax.random.exponential(jax.random.key(0), (2,)).shape
     (2,)
     """
-    return drawn(_exponential, "exponential", key, (), shape, dtype, out_sharding)
+    return draw_floats(_exponential, "exponential", key, (), shape, dtype, out_sharding)
 
 
 @sampler
@@ -60,7 +68,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     >>> jax.random.cauchy(jax.random.key(0), (2,)).shape
     (2,)
     """
-    return drawn(_cauchy, "cauchy", key, (), shape, dtype, out_sharding)
+    return draw_floats(_cauchy, "cauchy", key, (), shape, dtype, out_sharding)
 
 
 @sampler
@@ -79,7 +87,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
     >>> jax.random.laplace(jax.random.key(0), (2,)).shape
     (2,)
     """
-    return drawn(_laplace, "laplace", key, (), shape, dtype, out_sharding)
+    return draw_floats(_laplace, "laplace", key, (), shape, dtype, out_sharding)
 
 
 @sampler
@@ -98,7 +106,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
     >>> jax.random.logistic(jax.random.key(0), (2,)).shape
     (2,)
     """
-    return drawn(_logistic, "logistic", key, (), shape, dtype, out_sharding)
+    return draw_floats(_logistic, "logistic", key, (), shape, dtype, out_sharding)
 
 
 @sampler
@@ -116,7 +124,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_shardi
     >>> jax.random.pareto(jax.random.key(0), 2.0, (4,)).shape
     (4,)
     """
-    return drawn(_pareto, "pareto", key, (b,), shape, dtype, out_sharding)
+    return draw_floats(_pareto, "pareto", key, (b,), shape, dtype, out_sharding)
 
 
 @sampler
@@ -135,7 +143,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_
     >>> jax.random.rayleigh(jax.random.key(0), 1.0, (4,)).shape
     (4,)
     """
-    return drawn(_rayleigh, "rayleigh", key, (scale,), shape, dtype, out_sharding)
+    return draw_floats(_rayleigh, "rayleigh", key, (scale,), shape, dtype, out_sharding)
 
 
 @sampler
@@ -162,7 +170,7 @@ def triangular(
     >>> jax.random.triangular(jax.random.key(0), 0.0, 0.5, 1.0, (4,)).shape
     (4,)
     """
-    return drawn(_triangular, "triangular", key, (left, mode, right), shape, dtype, out_sharding)
+    return draw_floats(_triangular, "triangular", key, (left, mode, right), shape, dtype, out_sharding)
 
 
 # -- gumbel: three resolutions of its tail ----------------------------------------------------------------------------------------------
@@ -173,7 +181,7 @@ def gumbel_of(key: Array, shape: Shape, dtype: Any, mode: str, sharding: NamedSh
     if mode == "low":
         floats = uniform_between(key, shape, dtype, literal(finfo(dtype).tiny, dtype), 1.0, sharding)
         return lax.neg(lax.log(lax.neg(lax.log(floats))))
-    twice = extended(sharding, leading=1)
+    twice = extend_sharding(sharding, leading=1)
     if mode == "highest" and dtype == np.float32:
         return _gumbel_highest(key, shape, twice)
     info = finfo(dtype)
@@ -251,7 +259,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     """
     checked, chosen = checked_key("gumbel", key), gumbel_mode(mode, "gumbel")
     found, wanted = float_dtype("gumbel", dtype), shape_tuple(shape, "gumbel")
-    return sampled(
+    return draw_in_mesh(
         "gumbel",
         out_sharding,
         len(wanted),

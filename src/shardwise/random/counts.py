@@ -16,7 +16,7 @@ from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.ops.control import scan, while_loop
 from shardwise.ops.elementwise.casts import convert
-from shardwise.ops.random.random_bits import random_split, shared
+from shardwise.ops.random.random_bits import random_split, share_value
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.shapes.transpose import transpose
@@ -24,11 +24,11 @@ from shardwise.random.arguments import (
     broadcast_to,
     check_shape,
     choose,
+    draw_in_mesh,
     float_dtype,
     int_dtype,
     parameter,
     sample_shape,
-    sampled,
     sampler,
 )
 from shardwise.random.keys import checked_key, key_impl
@@ -53,7 +53,7 @@ def _by_waiting(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | No
     """D. Knuth's method: the number of exponential times that fit into an interval of length `lam`."""
     limit = int(iinfo(dtype).max)
 
-    def waiting(state: Any) -> Array:
+    def keep_waiting(state: Any) -> Array:
         steps, _, _, log_product = state
         return lax.bitwise_and(_any(lax.gt(log_product, lax.neg(lam))), lax.lt(steps, limit))
 
@@ -65,7 +65,7 @@ def _by_waiting(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | No
         return lax.add(steps, 1), count, key, lax.add(log_product, lax.log(floats))
 
     start = (0, lax.full_like(lam, 0, dtype), key, lax.full_like(lam, 0))
-    return lax.sub(while_loop(waiting, step, start)[1], literal(1, dtype))
+    return lax.sub(while_loop(keep_waiting, step, start)[1], literal(1, dtype))
 
 
 def _by_rejection(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | None) -> Array:
@@ -77,7 +77,7 @@ def _by_rejection(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | 
     inverse_alpha = lax.add(lax.div(literal(1.1328, _FLOAT32), lax.sub(b, 3.4)), 1.1239)
     v_r = lax.sub(literal(0.9277, _FLOAT32), lax.div(literal(3.6224, _FLOAT32), lax.sub(b, 2.0)))
 
-    def rejected(state: Any) -> Array:
+    def has_rejected(state: Any) -> Array:
         steps, _, accepted, _ = state
         return lax.bitwise_and(_any(lax.bitwise_not(accepted)), lax.lt(steps, limit))
 
@@ -97,7 +97,7 @@ def _by_rejection(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | 
         return lax.add(steps, 1), choose(accept, k, out), lax.bitwise_or(accepted, accept), key
 
     start = (0, lax.full_like(lam, -1), lax.full_like(lam, False, _BOOL), key)
-    return lax.convert_element_type(while_loop(rejected, step, start)[1], dtype)
+    return lax.convert_element_type(while_loop(has_rejected, step, start)[1], dtype)
 
 
 @sampler
@@ -105,7 +105,7 @@ def _poisson(key: Array, lam: Any, *, shape: Shape, dtype: Any, sharding: NamedS
     lam = broadcast_to(parameter(lam, len(shape), _FLOAT32), shape, sharding)
     small = lax.bitwise_or(lax.ne(lam, lam), lax.lt(lam, 10.0))
     waited = _by_waiting(key, choose(small, lam, literal(0.0, _FLOAT32)), dtype, sharding)
-    rejected = _by_rejection(shared(key), choose(small, literal(1e5, _FLOAT32), lam), dtype, sharding)
+    rejected = _by_rejection(share_value(key), choose(small, literal(1e5, _FLOAT32), lam), dtype, sharding)
     return choose(lax.eq(lam, 0.0), literal(0, dtype), choose(small, waited, rejected))
 
 
@@ -131,7 +131,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
             f"`poisson` is only implemented for the threefry2x32 RNG, not {generator}. Use a key of threefry2x32."
         )
     wanted = sample_shape("poisson", shape, lam)
-    return sampled(
+    return draw_in_mesh(
         "poisson",
         out_sharding,
         len(wanted),
@@ -194,7 +194,7 @@ def _by_btrs(key: Array, count: Array, prob: Array) -> Array:
     at_mode = lax.mul(lax.add(m, const(0.5)), lax.log(lax.div(lax.add(m, const(1)), lax.mul(ratio, rest))))
     tails = lax.add(_stirling_tail(m), _stirling_tail(lax.sub(count, m)))
 
-    def rejected(state: Any) -> Array:
+    def has_rejected(state: Any) -> Array:
         return _any(lax.bitwise_not(state[1]))
 
     def step(state: Any) -> Any:
@@ -216,7 +216,7 @@ def _by_btrs(key: Array, count: Array, prob: Array) -> Array:
         accept = lax.bitwise_or(at_once, lax.bitwise_and(lax.bitwise_not(outside), lax.le(v, bound)))
         return choose(accept, k, out), lax.bitwise_or(accepted, accept), key
 
-    return while_loop(rejected, step, (lax.full_like(prob, -1), lax.full_like(prob, False, _BOOL), key))[0]
+    return while_loop(has_rejected, step, (lax.full_like(prob, -1), lax.full_like(prob, False, _BOOL), key))[0]
 
 
 def _binomial_of(key: Array, n: Any, p: Any, shape: Shape, dtype: Any) -> Array:
@@ -236,7 +236,7 @@ def _binomial_of(key: Array, n: Any, p: Any, shape: Shape, dtype: Any) -> Array:
     few = lax.bitwise_or(bad_count, lax.le(lax.mul(count, q), const(10)))
     count = lax.floor(count)
     inverted = _by_inversion(key, choose(few, count, const(0)), q)
-    transformed = _by_btrs(shared(key), choose(few, const(1e4), count), choose(few, const(0.5), q))
+    transformed = _by_btrs(share_value(key), choose(few, const(1e4), count), choose(few, const(0.5), q))
     samples = convert(choose(few, inverted, transformed), dtype)
     invalid = lax.bitwise_or(lax.bitwise_or(q_negative, q_is_nan), bad_count)
     samples = choose(invalid, literal(np.nan, dtype), samples)
@@ -337,7 +337,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sha
     checked, found = checked_key("geometric", key), int_dtype("geometric", dtype)
     wanted = sample_shape("geometric", shape, p)
     value = _probabilities(p)
-    return sampled(
+    return draw_in_mesh(
         "geometric",
         out_sharding,
         len(wanted),

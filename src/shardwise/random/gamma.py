@@ -14,11 +14,11 @@ from shardwise.ops.rules.dims import shape_tuple
 from shardwise.random.arguments import (
     broadcast_to,
     check_shape,
-    drawn,
-    extended,
+    draw_floats,
+    draw_in_mesh,
+    extend_sharding,
     float_dtype,
     parameter,
-    sampled,
     sampler,
     shape_of,
 )
@@ -56,7 +56,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shardin
     >>> jax.random.gamma(jax.random.key(0), 2.0, (4,)).shape
     (4,)
     """
-    return drawn(_gamma, "gamma", key, (a,), shape, dtype, out_sharding, safe=False)
+    return draw_floats(_gamma, "gamma", key, (a,), shape, dtype, out_sharding, safe=False)
 
 
 @sampler
@@ -75,7 +75,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shar
     >>> jax.random.loggamma(jax.random.key(0), 2.0, (4,)).shape
     (4,)
     """
-    return drawn(_loggamma, "loggamma", key, (a,), shape, dtype, out_sharding, safe=False)
+    return draw_floats(_loggamma, "loggamma", key, (a,), shape, dtype, out_sharding, safe=False)
 
 
 @sampler
@@ -98,7 +98,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_
     >>> jax.random.beta(jax.random.key(0), 2.0, 3.0, (4,)).shape
     (4,)
     """
-    return drawn(_beta, "beta", key, (a, b), shape, dtype, out_sharding)
+    return draw_floats(_beta, "beta", key, (a, b), shape, dtype, out_sharding)
 
 
 @sampler
@@ -128,7 +128,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out
         raise ValueError("dirichlet requires alpha.ndim >= 1, got alpha.ndim == 0.")
     wanted = own[:-1] if shape is None else shape_tuple(shape, "dirichlet")
     check_shape("dirichlet", wanted, own[:-1])
-    return sampled(
+    return draw_in_mesh(
         "dirichlet",
         out_sharding,
         len(wanted) + 1,
@@ -156,7 +156,7 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sh
     >>> jax.random.chisquare(jax.random.key(0), 3.0, (4,)).shape
     (4,)
     """
-    return drawn(_chisquare, "chisquare", key, (df,), shape, dtype, out_sharding)
+    return draw_floats(_chisquare, "chisquare", key, (df,), shape, dtype, out_sharding)
 
 
 @sampler
@@ -178,7 +178,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *,
     >>> jax.random.f(jax.random.key(0), 2.0, 3.0, (4,)).shape
     (4,)
     """
-    return drawn(_f, "f", key, (dfnum, dfden), shape, dtype, out_sharding)
+    return draw_floats(_f, "f", key, (dfnum, dfden), shape, dtype, out_sharding)
 
 
 @sampler
@@ -199,7 +199,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: 
     >>> jax.random.t(jax.random.key(0), 3.0, (4,)).shape
     (4,)
     """
-    return drawn(_t, "t", key, (df,), shape, dtype, out_sharding)
+    return draw_floats(_t, "t", key, (df,), shape, dtype, out_sharding)
 
 
 def _generalized_normal_of(key: Array, p: Any, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
@@ -226,7 +226,7 @@ def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, 
     """
     checked, found = checked_key("generalized_normal", key), float_dtype("generalized_normal", dtype)
     wanted = shape_tuple(shape, "generalized_normal")
-    return sampled(
+    return draw_in_mesh(
         "generalized_normal",
         out_sharding,
         len(wanted),
@@ -241,7 +241,7 @@ def _ball(key: Array, p: Any, *, d: int, shape: Shape, dtype: Any, sharding: Nam
         batch = NamedSharding(sharding.mesh, sharding.spec.update(partitions=sharding.spec.partitions[: len(shape)]))
     p = parameter(p, len(shape), dtype)
     key_vector, key_radius = subkeys(key, 2)
-    vectors = _generalized_normal_of(key_vector, p, (*shape, d), dtype, extended(batch, trailing=1))
+    vectors = _generalized_normal_of(key_vector, p, (*shape, d), dtype, extend_sharding(batch, trailing=1))
     radii = exponential_of(unit(key_radius, shape, dtype, batch))
     powers = lax.reduce_sum(lax.pow(lax.abs(vectors), p), (len(shape),))
     norms = lax.pow(lax.add(powers, radii), lax.div(literal(1.0, dtype), p))
@@ -259,7 +259,7 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, ou
     """
     checked, found = checked_key("ball", key), float_dtype("ball", dtype)
     wanted, size = shape_tuple(shape, "ball"), operator.index(d)
-    return sampled(
+    return draw_in_mesh(
         "ball",
         out_sharding,
         len(wanted) + 1,

@@ -131,7 +131,7 @@ def _seed_value(seed: Any, function: str) -> Array | Literal:
     return value
 
 
-def _seeded(seed: Array | Literal, dtype: KeyDtype) -> Array:
+def _seed_key(seed: Array | Literal, dtype: KeyDtype) -> Array:
     offset = _seed_offset()
     if offset and np.issubdtype(seed.dtype, np.integer):
         seed = lax.add(as_array(seed), literal(offset, seed.dtype))
@@ -155,7 +155,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     [0 0]
     """
     made_of = _impl_of(impl, dtype, "key")
-    return _seeded(_seed_value(seed, "key"), made_of)
+    return _seed_key(_seed_value(seed, "key"), made_of)
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
@@ -167,7 +167,7 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
     Array([0, 0], dtype=uint32)
     """
     dtype = _impl_of(impl, None, "PRNGKey")
-    made = _seeded(_seed_value(seed, "PRNGKey"), dtype)
+    made = _seed_key(_seed_value(seed, "PRNGKey"), dtype)
     return made if config.jax_enable_custom_prng else random_unwrap(made)
 
 
@@ -222,7 +222,7 @@ def is_typed(key: Array) -> bool:
     return is_key_dtype(key.dtype)
 
 
-def typed(key: Array) -> Array:
+def typed_key(key: Array) -> Array:
     """A key in typed form."""
     return key if is_typed(key) else random_wrap(key, key_dtype())
 
@@ -291,7 +291,7 @@ def _in_form_of(key: Array, made: Array) -> Array:
 
 @compiled_in_calls
 def _split(key: Array, *, shape: tuple[int, ...]) -> Array:
-    return _in_form_of(key, random_split(typed(key), shape))
+    return _in_form_of(key, random_split(typed_key(key), shape))
 
 
 def split(key: Any, num: int | Sequence[int] = 2) -> Array:
@@ -307,7 +307,7 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Array:
 
 @compiled_in_calls
 def _fold_in(key: Array, data: Array) -> Array:
-    return _in_form_of(key, random_fold_in(typed(key), data))
+    return _in_form_of(key, random_fold_in(typed_key(key), data))
 
 
 def fold_in(key: Any, data: Any) -> Array:

@@ -15,7 +15,7 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.random.arguments import check_shape, float_dtype, parameter, reshard_sample, sampled, sampler
+from shardwise.random.arguments import check_shape, draw_in_mesh, float_dtype, parameter, reshard_sample, sampler
 from shardwise.random.keys import checked_key
 from shardwise.random.normal import _normal, normal_real
 from shardwise.sharding import NamedSharding
@@ -89,7 +89,7 @@ def multivariate_normal(
     batches = mean.shape[:-1], cov.shape[:-2]
     wanted = tuple(lax.broadcast_shapes(*batches)) if shape is None else shape_tuple(shape, "multivariate_normal")
     check_shape("multivariate_normal", wanted, *batches)
-    return sampled(
+    return draw_in_mesh(
         "multivariate_normal",
         out_sharding,
         len(wanted) + 1,
@@ -133,7 +133,7 @@ def orthogonal(
     columns = rows if m is None else operator.index(m)
     found = float_dtype("orthogonal", dtype, complex=True)
     wanted = shape_tuple(shape, "orthogonal")
-    return sampled(
+    return draw_in_mesh(
         "orthogonal",
         out_sharding,
         len(wanted) + 2,

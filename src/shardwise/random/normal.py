@@ -14,7 +14,16 @@ from shardwise.lax import adaptive as lax
 from shardwise.ops.random.random_floats import erf_inv
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.dims import shape_tuple
-from shardwise.random.arguments import choose, drawn, extended, float_dtype, parameter, sample_shape, sampler, shape_of
+from shardwise.random.arguments import (
+    choose,
+    draw_floats,
+    extend_sharding,
+    float_dtype,
+    parameter,
+    sample_shape,
+    sampler,
+    shape_of,
+)
 from shardwise.random.keys import checked_key
 from shardwise.random.uniform import rademacher, subkeys, uniform_between, unit
 from shardwise.sharding import NamedSharding
@@ -57,7 +66,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     >>> jax.random.normal(jax.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    return drawn(_normal, "normal", key, (), shape, dtype, out_sharding, complex=True)
+    return draw_floats(_normal, "normal", key, (), shape, dtype, out_sharding, complex=True)
 
 
 @sampler
@@ -89,7 +98,9 @@ def truncated_normal(
     >>> jax.random.truncated_normal(jax.random.key(0), -1.0, 1.0, (4,)).shape
     (4,)
     """
-    return drawn(_truncated_normal, "truncated_normal", key, (lower, upper), shape, dtype, out_sharding, safe=False)
+    return draw_floats(
+        _truncated_normal, "truncated_normal", key, (lower, upper), shape, dtype, out_sharding, safe=False
+    )
 
 
 @sampler
@@ -122,12 +133,12 @@ def lognormal(
         if dtype != found:
             logs = normal(key, sample_shape("lognormal", shape, sigma), found, out_sharding=out_sharding)
             return lax.exp(lax.mul(lax.convert_element_type(logs, dtype), parameter(sigma, logs.ndim, dtype)))
-    return drawn(_lognormal, "lognormal", key, (sigma,), shape, dtype, out_sharding, complex=True)
+    return draw_floats(_lognormal, "lognormal", key, (sigma,), shape, dtype, out_sharding, complex=True)
 
 
 @sampler
 def _maxwell(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
-    vectors = normal_real(key, (*shape, 3), dtype, extended(sharding, trailing=1))
+    vectors = normal_real(key, (*shape, 3), dtype, extend_sharding(sharding, trailing=1))
     return lax.sqrt(lax.reduce_sum(lax.mul(vectors, vectors), (len(shape),)))
 
 
@@ -141,7 +152,7 @@ def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
     >>> jax.random.maxwell(jax.random.key(0), (2,)).shape
     (2,)
     """
-    return drawn(_maxwell, "maxwell", key, (), shape, dtype, out_sharding)
+    return draw_floats(_maxwell, "maxwell", key, (), shape, dtype, out_sharding)
 
 
 @sampler
@@ -195,7 +206,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_shard
     >>> jax.random.wald(jax.random.key(0), 1.0, (4,)).shape
     (4,)
     """
-    return drawn(_wald, "wald", key, (mean,), shape, dtype, out_sharding)
+    return draw_floats(_wald, "wald", key, (mean,), shape, dtype, out_sharding)
 
 
 @sampler

@@ -19,7 +19,7 @@ from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.dims import dim_index, shape_tuple
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.random.arguments import check_shape, reshard_sample, sampled, sampler_in_calls, shape_of
+from shardwise.random.arguments import check_shape, draw_in_mesh, reshard_sample, sampler_in_calls, shape_of
 from shardwise.random.continuous import gumbel_mode, gumbel_of
 from shardwise.random.keys import checked_key
 from shardwise.random.uniform import randint_between, subkeys, unit
@@ -30,7 +30,7 @@ __all__ = ["categorical", "choice", "permutation"]
 
 
 @shown_call("axis", name="_shuffle")
-def _shuffled(key: Array, x: Array, axis: int) -> Array:
+def _shuffle(key: Array, x: Array, axis: int) -> Array:
     """`x` sorted by random bits along `axis`, often enough that ties of the bits do not matter."""
     rounds = math.ceil(3 * np.log(max(1, x.size)) / np.log(2**32 - 1))
     for _ in range(rounds):
@@ -56,14 +56,14 @@ def _count(x: Any, name: str) -> int:
 
 @sampler_in_calls
 def _permuted_range(key: Array, *, n: int, sharding: NamedSharding | None) -> Array:
-    return reshard_sample(_shuffled(key, lax.iota(default_dtype("i"), n), 0), sharding)
+    return reshard_sample(_shuffle(key, lax.iota(default_dtype("i"), n), 0), sharding)
 
 
 @sampler_in_calls
 def _permutation(key: Array, x: Array, *, axis: int, independent: bool, sharding: NamedSharding | None) -> Array:
     if independent or x.ndim == 1:
-        return reshard_sample(_shuffled(key, x, axis), sharding)
-    order = _shuffled(key, lax.iota(default_dtype("i"), x.shape[axis]), 0)
+        return reshard_sample(_shuffle(key, x, axis), sharding)
+    order = _shuffle(key, lax.iota(default_dtype("i"), x.shape[axis]), 0)
     return reshard_sample(rows_at(x, order, axis), sharding)
 
 
@@ -87,7 +87,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
     value = as_value(x)
     axis = dim_index(axis, value.ndim or 1, "permutation")
     if value.ndim:
-        return sampled(
+        return draw_in_mesh(
             "permutation",
             out_sharding,
             value.ndim,
@@ -96,7 +96,9 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
     if not issubdtype(value.dtype, np.integer):
         raise TypeError(f"permutation: x must be an integer or at least 1-dimensional, got {x!r}.")
     n = _count(x, "permutation")
-    return sampled("permutation", out_sharding, 1, lambda sharding: _permuted_range(checked, n=n, sharding=sharding))
+    return draw_in_mesh(
+        "permutation", out_sharding, 1, lambda sharding: _permuted_range(checked, n=n, sharding=sharding)
+    )
 
 
 # -- choice -----------------------------------------------------------------------------------------------------------------------------
@@ -111,20 +113,24 @@ def _choice(
     if not weighted and not replace:
         items = lax.iota(default_dtype("i"), n) if a is None else a
         if items.ndim == 1:
-            shuffled = _shuffled(key, items, axis)
+            shuffled = _shuffle(key, items, axis)
         else:
-            shuffled = rows_at(items, _shuffled(key, lax.iota(default_dtype("i"), n), 0), axis)
-        return lax.reshape(lax.slice_in_dim(shuffled, 0, draws, axis=axis), _replaced(items.shape, axis, shape))
+            shuffled = rows_at(items, _shuffle(key, lax.iota(default_dtype("i"), n), 0), axis)
+        return lax.reshape(lax.slice_in_dim(shuffled, 0, draws, axis=axis), _replace_dim(items.shape, axis, shape))
     index = default_dtype("i")
-    indices = _weighted(key, arrays[-1], shape, replace, mode) if weighted else randint_between(key, 0, n, shape, index)
+    indices = (
+        _choose_weighted(key, arrays[-1], shape, replace, mode)
+        if weighted
+        else randint_between(key, 0, n, shape, index)
+    )
     return indices if a is None else rows_at(a, indices, axis)
 
 
-def _replaced(shape: Shape, axis: int, new: Shape) -> Shape:
+def _replace_dim(shape: Shape, axis: int, new: Shape) -> Shape:
     return (*shape[:axis], *new, *shape[axis + 1 :])
 
 
-def _weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: str) -> Array:
+def _choose_weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: str) -> Array:
     """Indices of `p` drawn with these probabilities."""
     index = default_dtype("i")
     if not replace:  # the largest of the perturbed logarithms are a sample without replacement
@@ -257,7 +263,7 @@ def categorical(
     wanted = batch if shape is None else shape_tuple(shape, "categorical")
     check_shape("categorical", wanted, batch)
     floats = convert(value, to_inexact(value.dtype))
-    return sampled(
+    return draw_in_mesh(
         "categorical",
         out_sharding,
         len(wanted),

@@ -28,17 +28,17 @@ from shardwise.random.arguments import (
     aligned_rank,
     check_shape,
     choose,
-    extended,
+    draw_in_mesh,
+    extend_sharding,
     float_dtype,
     int_dtype,
     parameter,
     sample_shape,
-    sampled,
     sampler,
     sampler_in_calls,
     shape_of,
 )
-from shardwise.random.keys import checked_key, typed
+from shardwise.random.keys import checked_key, typed_key
 from shardwise.sharding import NamedSharding
 from shardwise.transforms.jit.shown_calls import shown_call
 
@@ -71,7 +71,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     if not issubdtype(found, np.unsignedinteger):
         raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {found.name}.")
     wanted = shape_tuple(shape, "bits")
-    return sampled(
+    return draw_in_mesh(
         "bits",
         out_sharding,
         len(wanted),
@@ -85,7 +85,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
 def unit(key: Array, shape: Shape, dtype: Any, sharding: NamedSharding | None = None) -> Array:
     """Floats in [0, 1) from a typed key."""
     if _is_shown(dtype):
-        return _shown(key, 0.0, 1.0, shape, dtype, sharding)
+        return _shown_uniform(key, 0.0, 1.0, shape, dtype, sharding)
     info = finfo(dtype)
     if info.bits not in _UINTS:
         raise TypeError(f"uniform only accepts 8-, 16-, 32-, or 64-bit dtypes, got {dtype.name}.")
@@ -94,7 +94,7 @@ def unit(key: Array, shape: Shape, dtype: Any, sharding: NamedSharding | None = 
 
 
 @shown_call("shape dtype sharding", name="_uniform")
-def _shown(key: Array, low: Any, high: Any, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+def _shown_uniform(key: Array, low: Any, high: Any, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
     """The same numbers but for rounding, by the ops that JAX has for them."""
     info, rank = finfo(dtype), len(shape)
     low, high = (convert(as_value(x), dtype) for x in (low, high))
@@ -112,7 +112,7 @@ def _is_shown(dtype: Any) -> bool:
     return SHOWING.get() and info.nmant >= 8 and info.bits in _UINTS
 
 
-def scaled(floats: Array, low: Any, high: Any) -> Array:
+def scale_floats(floats: Array, low: Any, high: Any) -> Array:
     """Floats in [0, 1) moved to [low, high); the bounds have the floats' dtype."""
     if isinstance(low, Literal) and isinstance(high, Literal):
         a, b = low.value[()], high.value[()]
@@ -128,9 +128,9 @@ def uniform_between(
 ) -> Array:
     """Floats in [low, high) from a typed key; the bounds are numbers or arrays that broadcast to `shape`."""
     if _is_shown(dtype):
-        return _shown(key, low, high, shape, dtype, sharding)
+        return _shown_uniform(key, low, high, shape, dtype, sharding)
     low, high = (parameter(x, len(shape), dtype) for x in (low, high))
-    return scaled(unit(key, shape, dtype, sharding), low, high)
+    return scale_floats(unit(key, shape, dtype, sharding), low, high)
 
 
 @sampler
@@ -167,12 +167,12 @@ def uniform(
 
     def sample(sharding: NamedSharding | None) -> Array:
         if _is_shown(found):
-            return _shown(typed(checked), minval, maxval, wanted, found, sharding)
+            return _shown_uniform(typed_key(checked), minval, maxval, wanted, found, sharding)
         if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)) and minval == 0 and maxval == 1:
             return _uniform(checked, shape=wanted, dtype=found, sharding=sharding)
         return _uniform_between(checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding)
 
-    numbers = sampled("uniform", out_sharding, len(wanted), sample)
+    numbers = draw_in_mesh("uniform", out_sharding, len(wanted), sample)
     around = shape_of(minval)
     return reshape(numbers, around) if around and not wanted else numbers
 
@@ -180,7 +180,7 @@ def uniform(
 # -- integers ------------------------------------------------------------------------------------------------------------------------
 
 
-def _clipped(x: Any, dtype: Any) -> Any:
+def _clip_to_dtype(x: Any, dtype: Any) -> Any:
     """An integer of any type as `dtype`, clipped to its range where it does not fit."""
     own, info = iinfo(x.dtype), iinfo(dtype)
     low, high = max(int(info.min), int(own.min)), min(int(info.max), int(own.max))
@@ -204,9 +204,9 @@ def randint_between(
     """
     check_shape("randint", shape, shape_of(low), shape_of(high))
     low, high = _integer(low), _integer(high)
-    top = _clipped(literal(int(iinfo(dtype).max), dtype), high.dtype)
+    top = _clip_to_dtype(literal(int(iinfo(dtype).max), dtype), high.dtype)
     beyond = gt(high, top)  # as in randint(key, shape, 0, 256, 'uint8')
-    low, high = (aligned_rank(_clipped(x, dtype), len(shape)) for x in (low, high))
+    low, high = (aligned_rank(_clip_to_dtype(x, dtype), len(shape)) for x in (low, high))
     beyond = aligned_rank(beyond, len(shape))
 
     info = iinfo(dtype)
@@ -260,7 +260,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
     checked = checked_key("randint", key)
     found = int_dtype("randint", dtype, TypeError)
     wanted = shape_tuple(shape, "randint")
-    return sampled(
+    return draw_in_mesh(
         "randint",
         out_sharding,
         len(wanted),
@@ -277,7 +277,7 @@ def _bernoulli(key: Array, p: Any, *, shape: Shape, mode: str, sharding: NamedSh
     dtype = p.dtype
     if mode == "low":
         return lt(unit(key, shape, dtype, sharding), p)
-    both = unit(key, (2, *shape), dtype, extended(sharding, leading=1))
+    both = unit(key, (2, *shape), dtype, extend_sharding(sharding, leading=1))
     high, low = (index_in_dim(both, i, 0, keepdims=False) for i in range(2))
     return lt(mul(low, literal(2.0 ** -int(finfo(dtype).nmant), dtype)), sub(p, high))
 
@@ -305,7 +305,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, o
     if not issubdtype(value.dtype, np.floating):
         raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {value.dtype.name}.")
     wanted = sample_shape("bernoulli", shape, value)
-    return sampled(
+    return draw_in_mesh(
         "bernoulli",
         out_sharding,
         len(wanted),
@@ -332,7 +332,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     checked = checked_key("rademacher", key)
     found = check_requested(int if dtype is None else dtype, "rademacher")
     wanted = shape_tuple(shape, "rademacher")
-    return sampled(
+    return draw_in_mesh(
         "rademacher",
         out_sharding,
         len(wanted),

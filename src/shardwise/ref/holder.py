@@ -100,7 +100,7 @@ class Ref(Reference, Viewed):
         self._frozen = True
         return value
 
-    def taken(self) -> Array:
+    def take_array(self) -> Array:
         """The array, for a compiled function that writes over it."""
         value = self.held()
         return as_array(convert(jnp.copy(value), value.dtype, value.aval.weak_type)) if self._shared else value

@@ -61,7 +61,7 @@ class Place:
     def share(self) -> None:
         """Note that somebody else has the array as well."""
 
-    def located(self, index: Any) -> tuple[Place, Any]:
+    def locate(self, index: Any) -> tuple[Place, Any]:
         """The place and the index by which ``self[index]`` is read: for all of a part, those that the part was made of."""
         return self, index
 
@@ -95,7 +95,7 @@ class Place:
         index = whole_index(index)
         place = self.shown_place()
         if place is not None and is_of_programs(index):
-            return _shown(get_p, self, place, index)
+            return _bind_shown(get_p, self, place, index)
         value = self.held()
         if not isinstance(index, EllipsisType):
             if is_static(index):
@@ -112,7 +112,7 @@ class Place:
         index = whole_index(index)
         place = self.shown_place()
         if place is not None and is_of_programs(index):
-            _shown(swap_p if how == "set" else addupdate_p, self, place, index, value)
+            _bind_shown(swap_p if how == "set" else addupdate_p, self, place, index, value)
             return
         held = self.held()
         given = jnp.asarray(value)
@@ -149,7 +149,7 @@ class Place:
         """Write `value`; returns the previous elements."""
         place = self.shown_place()
         if place is not None and is_of_programs(idx):
-            return _shown(swap_p, self, place, whole_index(idx), value)
+            return _bind_shown(swap_p, self, place, whole_index(idx), value)
         before = self[idx]
         self[idx] = value
         return before
@@ -164,7 +164,7 @@ class Place:
         )
 
 
-def _shown(op: Op, of: Place, place: tuple[Array, tuple[Any, ...]], index: Any, *values: Any) -> Any:
+def _bind_shown(op: Op, of: Place, place: tuple[Array, tuple[Any, ...]], index: Any, *values: Any) -> Any:
     """The op of a program that is shown on a part of a Ref; of a value, it has its shape and dtype."""
     ref, outer = place
     aval = of.inner_aval()

@@ -158,7 +158,7 @@ class RefView(ReferenceView, Viewed):
         """The Ref."""
         return self.of.root if isinstance(self.of, RefView) else self.of
 
-    def taken_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
+    def take_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
         """What makes the view again of a Ref and of arrays, and the arrays of this one."""
         views: list[RefView] = [self]
         while isinstance(views[-1].of, RefView):
@@ -200,6 +200,6 @@ class _Part(RefView):
         place = self.of.shown_place()
         return None if place is None else (place[0], (*place[1], (self.of.inner_aval(), self.index)))
 
-    def located(self, index: Any) -> tuple[Place, Any]:
+    def locate(self, index: Any) -> tuple[Place, Any]:
         """The place and the index of which it is a part, if all of it is asked for."""
         return (self.of, self.index) if index is None else (self, index)

@@ -15,9 +15,9 @@ def _read(array: np.ndarray[Any, Any]) -> int:
     return _pointer_at(id(array) + _HEAD).value or 0
 
 
-def _asked(array: np.ndarray[Any, Any]) -> int:
+def _interface_address(array: np.ndarray[Any, Any]) -> int:
     return array.__array_interface__["data"][0]
 
 
 _samples = np.zeros(3), np.zeros((4, 4), np.int8)[1:, 2:]
-address = _read if all(_read(x) == _asked(x) for x in _samples) else _asked
+address = _read if all(_read(x) == _interface_address(x) for x in _samples) else _interface_address

@@ -83,7 +83,7 @@ def block_form(shape: Shape, dims: tuple[tuple[int, ...], ...], grid: Shape) -> 
     return BlockForm(shape, dims, grid) if cut == dims else block_form(shape, cut, grid)
 
 
-def expanded(block: Ndarray, dim: int, n: int) -> Ndarray:
+def expand_dim(block: Ndarray, dim: int, n: int) -> Ndarray:
     """`block` with extent `n` in leading dim `dim` (a view)."""
     if block.shape[dim] == n:
         return block

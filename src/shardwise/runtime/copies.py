@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LINE, _ROUND = 64, 256  # bytes: at a multiple of which writes past the cache begin, and how many a round of them has
 
 
-def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
+def copy_dense(x: Ndarray, dtype: Any = None) -> Ndarray:
     """A dense copy of `x`, cast to `dtype`, in the order that its dims have in memory."""
     if x.flags.c_contiguous:
         return row_major(x, dtype)
@@ -47,7 +47,7 @@ def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
     return out
 
 
-def reshaped(x: Ndarray, shape: Shape) -> Ndarray:
+def reshape_block(x: Ndarray, shape: Shape) -> Ndarray:
     """``x.reshape(shape)``, of large arrays copied as `row_major` does where it has to be."""
     if x.nbytes < costs.POOLED_FROM or x.flags.c_contiguous or _is_view(x.shape, x.strides, shape):
         return x.reshape(shape)
@@ -67,7 +67,7 @@ def fill(out: Ndarray, source: Ndarray) -> None:
     """Copy `source` into `out`, of the same shape and C-contiguous, casting as `astype` does."""
     if source.flags.c_contiguous:
         out, source = out.reshape(-1), source.reshape(-1)
-        if _streamed(out, source, out.nbytes):
+        if _copy_past_cache(out, source, out.nbytes):
             return
     elif any(source.strides) and _copied_by_rows(out, source):
         return
@@ -82,7 +82,7 @@ def fill(out: Ndarray, source: Ndarray) -> None:
 _met = 0  # bytes that NumPy has copied where code might have
 
 
-def _streamed(out: Ndarray, source: Ndarray, whole: int) -> bool:
+def _copy_past_cache(out: Ndarray, source: Ndarray, whole: int) -> bool:
     """Whether a loop of ours has copied a dense block, one of `whole` bytes together, past the cache: that need not read what it writes."""
     global _met
     if whole < costs.STREAMED_FROM or source.dtype != out.dtype or out.dtype.hasobject or address(out) % _LINE:
@@ -151,7 +151,7 @@ def rows_in_runs(x: Ndarray, runs: Sequence[Run]) -> Ndarray:
         rows = x[first : first + n]
         if threads == 1:
             into[...] = rows
-        elif not (rows.flags.c_contiguous and _streamed(into, rows, out.nbytes)):
+        elif not (rows.flags.c_contiguous and _copy_past_cache(into, rows, out.nbytes)):
             run_in_parts(lambda part, into=into, rows=rows: np.copyto(into[part], rows[part]), n, 1, threads)
     return out
 

@@ -46,7 +46,7 @@ class Crew:
     def pass_on(self) -> None:
         """Resume the next runner; if all wait in collectives that never complete, end them all with an error."""
         if not self.ready:
-            self.fail(self.rendezvous.stuck())
+            self.fail(self.rendezvous.stuck_error())
         self.ready.popleft().resume()
 
     def fail(self, error: BaseException) -> None:

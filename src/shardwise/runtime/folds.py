@@ -162,7 +162,7 @@ def _extremum(largest: bool) -> Fold:
         if len(into) == 1:
             return merge(w, into, (x,))
         flawed = w.isnan(x)
-        return merge(w, into, (x, flawed) if len(into) == 2 else (x, w.filled(flawed, into[1].dtype), w.bits_of(x)))
+        return merge(w, into, (x, flawed) if len(into) == 2 else (x, w.fill_bits(flawed, into[1].dtype), w.bits_of(x)))
 
     def merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
         joined = [w.binary(how, p, q) for how, p, q in zip(("or", signs), a[1:], b[1:], strict=False)]

@@ -18,17 +18,17 @@ def read_only(x: Ndarray) -> Ndarray:
     """`x` as an array that nobody can make writable; it keeps the memory of `x` in use."""
     dtype = x.dtype
     if dtype.isbuiltin != 2 and dtype.kind in "biufc":  # 0 where a library made the dtype anew, 2 for ml_dtypes'
-        return _shown(x)
+        return _read_only_view(x)
     if not dtype.itemsize:  # float0: there is nothing to write
         x = x.view()
         x.flags.writeable = False
         return x
     if dtype.type is np.void and not dtype.names:  # bytes, of which a buffer tells only how many
-        return _shown(x).view(dtype)
-    return _shown(x.view(f"u{dtype.itemsize}")).view(dtype)  # others are no buffers
+        return _read_only_view(x).view(dtype)
+    return _read_only_view(x.view(f"u{dtype.itemsize}")).view(dtype)  # others are no buffers
 
 
-def _shown(buffer: Any) -> Ndarray:
+def _read_only_view(buffer: Any) -> Ndarray:
     return np.asarray(memoryview(buffer).toreadonly())
 
 

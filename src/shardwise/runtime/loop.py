@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.base.dtypes import physical
 from shardwise.base.generated import define
-from shardwise.ir import Equation, Literal, Program, Var, calls_user, overwritten
+from shardwise.ir import Equation, Literal, Program, Var, calls_user, overwritten_operands
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import PlanWriter
@@ -40,7 +40,7 @@ def readers_first(program: Program) -> Program:
     if any(map(calls_user, program.equations)):  # in the order in which they stand
         return program
     equations, inputs = list(program.equations), set(program.inputs)
-    for update in [e for e in program.equations if not inputs.isdisjoint(overwritten(e))]:
+    for update in [e for e in program.equations if not inputs.isdisjoint(overwritten_operands(e))]:
         at = equations.index(update)
         waiting = set(update.outputs)
         later, others = [update], []
@@ -50,7 +50,7 @@ def readers_first(program: Program) -> Program:
                 later.append(eqn)
             else:
                 others.append(eqn)
-        if any(x in e.inputs for x in overwritten(update) for e in others):
+        if any(x in e.inputs for x in overwritten_operands(update) for e in others):
             equations[at:] = [*others, *later]
     if equations == list(program.equations):
         return program
@@ -125,7 +125,7 @@ class _LoopWriter(PlanWriter):
                 and (v not in inputs or v in self.replaced)
                 and self.last_use.get(v, i) == i
             ]
-            lines += [line.removeprefix("    ") for line in self._placed(eqn, dead)]
+            lines += [line.removeprefix("    ") for line in self._place_result(eqn, dead)]
             if dead:
                 lines.append(f"del {', '.join(self.names[v] for v in dead)}")
         for j, atom in enumerate(self.ys):
@@ -143,7 +143,7 @@ class _LoopWriter(PlanWriter):
         lines += [f"del {', '.join(gone)}"] if gone else []
         return lines or ["pass"]
 
-    def _placed(self, eqn: Equation, dead: list[Var]) -> list[str]:
+    def _place_result(self, eqn: Equation, dead: list[Var]) -> list[str]:
         """An equation's lines; a ufunc writes a stacked result into its row, and another over an operand that dies."""
         lines = self.equation(eqn, dead)
         fn = eqn.op.ufunc_for([a.aval.dtype for a in eqn.inputs]) if eqn.op.ufunc is not None else None

@@ -122,18 +122,18 @@ class Pool:
                 buffer = waiting.pop()
                 del self._order[id(buffer)]
                 self.held -= room
-                self._counted(room)
+                self._count_buffer(room)
                 return buffer
         try:
-            buffer = _aligned(room)
+            buffer = _aligned_buffer(room)
         except MemoryError:
             self.trim(0)
-            buffer = _aligned(room)
+            buffer = _aligned_buffer(room)
         with self._lock:
-            self._counted(room)
+            self._count_buffer(room)
         return buffer
 
-    def _counted(self, room: int) -> None:
+    def _count_buffer(self, room: int) -> None:
         self.count += 1
         self.used += room
         if self.used > self.peak:
@@ -197,7 +197,7 @@ def is_pooled(x: Ndarray) -> bool:
     return False
 
 
-def _aligned(size: int) -> Ndarray:
+def _aligned_buffer(size: int) -> Ndarray:
     """A new buffer that begins with a cache line."""
     raw = np.empty(size + _LINE, np.uint8)
     start = -raw.__array_interface__["data"][0] % _LINE

@@ -97,7 +97,7 @@ def _all_bits(dtype: Any) -> Any:
     return np.invert(np.zeros((), dtype))[()]
 
 
-def _bound(largest: bool) -> Callable[[Any], Any]:
+def _bound_of(largest: bool) -> Callable[[Any], Any]:
     """The value that every other one replaces."""
     infinity = -np.inf if largest else np.inf
 
@@ -118,11 +118,11 @@ def _bound(largest: bool) -> Callable[[Any], Any]:
     return identity
 
 
-def _multiplied(x: Ndarray, n: int) -> Ndarray:
+def _multiply_by_count(x: Ndarray, n: int) -> Ndarray:
     return np.multiply(x, x.dtype.type(n))
 
 
-def _raised(x: Ndarray, n: int) -> Ndarray:
+def _raise_to_count(x: Ndarray, n: int) -> Ndarray:
     return np.power(x, x.dtype.type(n))
 
 
@@ -136,10 +136,10 @@ def _exactly(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 # MPI's comparisons drop NaNs, and its bitwise operations take integers alone.
 _TABLE = (
-    Monoid("sum", np.add, _zero, _multiplied, "SUM", "iufc", folds.SUM, linear=True),
-    Monoid("prod", np.multiply, _one, _raised, "PROD", "iufc", folds.PROD),
-    Monoid("max", np.maximum, _bound(True), None, "MAX", "iu", folds.MAX, *_exactly("max")),
-    Monoid("min", np.minimum, _bound(False), None, "MIN", "iu", folds.MIN, *_exactly("min")),
+    Monoid("sum", np.add, _zero, _multiply_by_count, "SUM", "iufc", folds.SUM, linear=True),
+    Monoid("prod", np.multiply, _one, _raise_to_count, "PROD", "iufc", folds.PROD),
+    Monoid("max", np.maximum, _bound_of(True), None, "MAX", "iu", folds.MAX, *_exactly("max")),
+    Monoid("min", np.minimum, _bound_of(False), None, "MIN", "iu", folds.MIN, *_exactly("min")),
     Monoid("and", np.bitwise_and, _all_bits, None, "BAND", "iu", folds.AND),
     Monoid("or", np.bitwise_or, _zero, None, "BOR", "iu", folds.OR),
     Monoid("xor", np.bitwise_xor, _zero, _if_odd, "BXOR", "iu", folds.XOR),

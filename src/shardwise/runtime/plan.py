@@ -21,7 +21,7 @@ from shardwise.base.generated import define
 from shardwise.base.locks import cached_property
 from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import PLACES
-from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten
+from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten_operands
 from shardwise.runtime.env import Env
 
 # XLA computes inf and nan in silence. This is what `np.errstate(all="ignore")` sets, without its cost on every call.
@@ -72,7 +72,12 @@ class PlanWriter:
         self.kept = {v for v in program.inputs if v not in self.owned} | {
             v for v in program.outputs if isinstance(v, Var)
         }
-        self.constants: dict[str, Any] = {"asarray": np.asarray, "quiet": _QUIET, "errors": _ERRORS, "left": _left}
+        self.constants: dict[str, Any] = {
+            "asarray": np.asarray,
+            "quiet": _QUIET,
+            "errors": _ERRORS,
+            "left": _recover_inputs,
+        }
         self.places: dict[int, int] = {}  # the number of the equation by our line
         self.names: dict[Var, str] = {}
         self.views: set[Var] = set()  # of constants
@@ -103,7 +108,7 @@ class PlanWriter:
             x = eqn.inputs[0] if eqn.inputs else None
             if eqn.op.view or eqn.op.extracts == "window":
                 views.setdefault(x, []).extend(eqn.outputs)
-            for over in overwritten(eqn):
+            for over in overwritten_operands(eqn):
                 if over not in self.kept and self.last_use.get(over) == i:
                     search(over, over.aval.size, i)
         return found
@@ -234,7 +239,7 @@ class PlanWriter:
         return f"asarray({self.names[atom]})" if not self.env.lead and not atom.aval.ndim else self.names[atom]
 
 
-def _left(given: list[Any], values: dict[str, Any], names: Sequence[str]) -> None:
+def _recover_inputs(given: list[Any], values: dict[str, Any], names: Sequence[str]) -> None:
     """Put into `given` what is left of the inputs of a plan that was broken off: among its values, or handed to a kernel."""
     if given:  # not begun
         return

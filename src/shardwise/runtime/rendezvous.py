@@ -88,7 +88,7 @@ class Rendezvous:
         shown = coordinates_text((a, i) for a, i in place)
         return f"{known} at ({shown})" if known else f"the device at ({shown})"
 
-    def stuck(self) -> DivergenceError:
+    def stuck_error(self) -> DivergenceError:
         """Why nobody can go on: one device that waits, and one that it waits for."""
         first = min(self.waiting, key=self._order)
         call = self.waiting[first]

@@ -20,7 +20,7 @@ from shardwise.base.dtypes import physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ndarray
-from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, subprograms, unwrapped
+from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, subprograms, unwrap_op
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import kernel_of
 from shardwise.runtime.rendezvous import CollectiveCall, Place, Rendezvous
@@ -80,13 +80,13 @@ def device_steps(program: Program, values: Sequence[Ndarray], env: DeviceEnv) ->
     for eqn in program.equations:
         outs = yield from equation_steps(eqn, [read(a) for a in eqn.inputs], env)
         for var, out in zip(eqn.outputs, outs, strict=True):
-            known[var] = _checked(eqn, var, out)
+            known[var] = _check_output(eqn, var, out)
     return [read(a) for a in program.outputs]
 
 
 def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
     """Run one equation on one device's arrays; returns the list of its results."""
-    op, params, mapped = unwrapped(eqn.op, eqn.params)
+    op, params, mapped = unwrap_op(eqn.op, eqn.params)
     if op.collective is not None:
         alone = op.collective.alone
         if alone is not None and not mapped:
@@ -120,7 +120,7 @@ def axes_used(program: Program) -> frozenset[str]:
     """The mesh axes over which collectives of a program exchange values, without those that it binds itself."""
     used: set[str] = set()
     for eqn in program.equations:
-        op, params, _ = unwrapped(eqn.op, eqn.params)
+        op, params, _ = unwrap_op(eqn.op, eqn.params)
         if op.collective:
             used.update(params["axes"])
         for _, inner in subprograms(params):
@@ -142,7 +142,7 @@ def _own_part(block: Ndarray, coordinates: tuple[int, ...]) -> Ndarray:
     return block[tuple(i if n > 1 else 0 for n, i in zip(block.shape, coordinates, strict=False))]
 
 
-def _checked(eqn: Equation, var: Var, out: Any) -> Ndarray:
+def _check_output(eqn: Equation, var: Var, out: Any) -> Ndarray:
     out = np.asarray(out)
     if out.shape != var.aval.shape or out.dtype != physical(var.aval.dtype):
         raise JaxRuntimeError(f"{eqn}: on one device the result is {out.dtype}{list(out.shape)}")
@@ -206,10 +206,10 @@ class SteppedPlan:
                 continue
             ready.extend((number[p], result) for p, result in rendezvous.arrive(places[i], call))
         if rendezvous.waiting:
-            raise rendezvous.stuck()
-        return tuple(self._joined(k, [outs[k] for outs in outputs]) for k in range(len(program.outputs)))
+            raise rendezvous.stuck_error()
+        return tuple(self._join_parts(k, [outs[k] for outs in outputs]) for k in range(len(program.outputs)))
 
-    def _joined(self, number: int, parts: Sequence[Ndarray]) -> Ndarray:
+    def _join_parts(self, number: int, parts: Sequence[Ndarray]) -> Ndarray:
         """The block of one output: extent n along the axes over which its type varies, 1 along the others."""
         atom = self.program.outputs[number]
         sizes = self.env.axis_sizes

@@ -124,18 +124,18 @@ def lu_solve(
     order = ops.lu_pivots_to_permutation(array("lu_solve", pivots), n)
     order = broadcast_to_shape(order, (*y.shape[:-2], n))
     if trans == 0:
-        y = _reordered(y, order)
+        y = _reorder_rows(y, order)
         y = ops.triangular_solve(f, y, left_side=True, lower=True, unit_diagonal=True)
         x = ops.triangular_solve(f, y, left_side=True, lower=False)
     else:
         options = dict(left_side=True, transpose_a=True, conjugate_a=trans == 2)
         y = ops.triangular_solve(f, y, lower=False, **options)
         y = ops.triangular_solve(f, y, lower=True, unit_diagonal=True, **options)
-        x = _reordered(y, jnp.argsort(order, axis=-1))
+        x = _reorder_rows(y, jnp.argsort(order, axis=-1))
     return lax.squeeze(x, (x.ndim - 1,)) if vector else x
 
 
-def _reordered(x: Array, order: Array) -> Array:
+def _reorder_rows(x: Array, order: Array) -> Array:
     """Rows in another order: row i of the result is row ``order[i]``."""
     return jnp.take_along_axis(x, lax.expand_dims(order, (order.ndim,)), axis=-2)
 

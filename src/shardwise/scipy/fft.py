@@ -25,7 +25,7 @@ def _check(type: int, norm: str | None) -> None:
         raise ValueError(f"jax.scipy.fft.dct: {norm=!r} is not implemented; use None, 'backward' or 'ortho'.")
 
 
-def _sized(x: Array, n: int | None, axis: int) -> Array:
+def _resize_axis(x: Array, n: int | None, axis: int) -> Array:
     if n is None or n == x.shape[axis]:
         return x
     if n < x.shape[axis]:
@@ -62,7 +62,7 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
 
 
 def _dct(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
-    x = _sized(x, n, axis)
+    x = _resize_axis(x, n, axis)
     size = x.shape[axis]
     even = x[tuple(slice(None, None, 2) if d == axis else slice(None) for d in range(x.ndim))]
     odd = x[tuple(slice(1, None, 2) if d == axis else slice(None) for d in range(x.ndim))]
@@ -82,7 +82,7 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
 
 
 def _idct(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
-    x = _sized(x, n, axis)
+    x = _resize_axis(x, n, axis)
     size = x.shape[axis]
     plain = x / _along(_ortho(size, x.dtype), axis, x.ndim) if norm == "ortho" else x
     angle = np.exp(0.5j * np.pi * np.arange(size) / size)

@@ -98,7 +98,7 @@ class RegularGridInterpolator:
         return jnp.reshape(result, (*points.shape[:-1], *self.values.shape[n:]))
 
 
-def _rebuilt(aux: tuple[str, bool], children: tuple[Any, Any, Any]) -> RegularGridInterpolator:
+def _rebuild(aux: tuple[str, bool], children: tuple[Any, Any, Any]) -> RegularGridInterpolator:
     """What a tree of any leaves makes: no checks, the leaves may be placeholders."""
     made = object.__new__(RegularGridInterpolator)
     made.method, made.bounds_error = aux
@@ -107,7 +107,7 @@ def _rebuilt(aux: tuple[str, bool], children: tuple[Any, Any, Any]) -> RegularGr
 
 
 register_pytree_node(
-    RegularGridInterpolator, lambda x: ((x.grid, x.values, x.fill_value), (x.method, x.bounds_error)), _rebuilt
+    RegularGridInterpolator, lambda x: ((x.grid, x.values, x.fill_value), (x.method, x.bounds_error)), _rebuild
 )
 
 __dir__ = _listing(__name__)

@@ -17,30 +17,30 @@ from shardwise.ir import Array
 __all__ = ["map_coordinates"]
 
 
-def _mirrored(i: Any, n: int) -> Any:
+def _mirror_index(i: Any, n: int) -> Any:
     period = max(2 * (n - 1), 1)
     return jnp.abs((i + n - 1) % period - (n - 1)) if n > 1 else jnp.zeros_like(i)
 
 
-def _reflected(i: Any, n: int) -> Any:
-    return _mirrored(2 * i + 1, 2 * n + 1) // 2
+def _reflect_index(i: Any, n: int) -> Any:
+    return _mirror_index(2 * i + 1, 2 * n + 1) // 2
 
 
 _INSIDE: dict[str, Callable[[Any, int], Any]] = {
     "constant": lambda i, n: i,
     "nearest": lambda i, n: jnp.clip(i, 0, n - 1),
     "wrap": lambda i, n: i % n,
-    "mirror": _mirrored,
-    "reflect": _reflected,
+    "mirror": _mirror_index,
+    "reflect": _reflect_index,
 }
 
 
 def _nearest(c: Any) -> list[tuple[Any, Any]]:
-    index = _rounded_away(c).astype(np.int32)
+    index = _round_away(c).astype(np.int32)
     return [(index, jnp.ones((), c.dtype))]
 
 
-def _rounded_away(c: Any) -> Any:
+def _round_away(c: Any) -> Any:
     return jnp.where(c >= 0, jnp.floor(c + 0.5), jnp.ceil(c - 0.5)) if issubdtype(c.dtype, np.floating) else c
 
 
@@ -96,7 +96,7 @@ def map_coordinates(
         outputs.append(functools.reduce(jnp.multiply, [w for *_, w in chosen]) * values)
     result = functools.reduce(jnp.add, outputs)
     if issubdtype(x.dtype, np.integer):
-        result = _rounded_away(result)
+        result = _round_away(result)
     return jnp.broadcast_to(result, jnp.broadcast_shapes(*[c.shape for c in given])).astype(x.dtype)
 
 

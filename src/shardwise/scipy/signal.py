@@ -49,7 +49,7 @@ def _no_swap(name: str, mode: str, x: Array, y: Array) -> tuple[Array, Array, bo
     raise ValueError(f"{name}: one input must be smaller than the other in every dimension.")
 
 
-def _sliding(x: Array, kernel: Array, mode: str, precision: Any) -> Array:
+def _slide_kernel(x: Array, kernel: Array, mode: str, precision: Any) -> Array:
     """Sums of products at every overlap of `mode`; the kernel is not reversed."""
     if mode == "full":
         padding = [(n - 1, n - 1) for n in kernel.shape]
@@ -82,7 +82,7 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
         return fftconvolve(in1, in2, mode)
     x, y = _pair("convolve", in1, in2)
     x, y, _ = _no_swap("convolve", mode, x, y)
-    return _sliding(x, jnp.flip(y), mode, precision)
+    return _slide_kernel(x, jnp.flip(y), mode, precision)
 
 
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:

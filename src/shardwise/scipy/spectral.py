@@ -62,14 +62,14 @@ def _frames(x: Any, n: int, step: int) -> Any:
     return x[..., starts[:, None] + np.arange(n)]
 
 
-def _overlapped(frames: Any, step: int) -> Any:
+def _overlap_add(frames: Any, step: int) -> Any:
     """The inverse of `_frames`; overlapping parts are added."""
     *batch, count, n = frames.shape
     at = np.arange(count)[:, None] * step + np.arange(n)
     return jnp.zeros((*batch, step * (count - 1) + n), frames.dtype).at[..., at].add(frames)
 
 
-def _detrended(frames: Any, detrend: Any) -> Any:
+def _detrend_frames(frames: Any, detrend: Any) -> Any:
     if isinstance(detrend, str):
         return trends.detrend(frames, -1, detrend)
     if callable(detrend):
@@ -129,11 +129,11 @@ def _spectra(
     if return_onesided and not onesided:
         warnings.warn("Input data is complex, switching to return_onesided=False", stacklevel=3)
     longest = max(s.shape[-1] for s in signals)
-    signals = [_extended(s, longest, n, step, boundary, padded) for s in signals]
+    signals = [_extend_signal(s, longest, n, step, boundary, padded) for s in signals]
     total = signals[-1].shape[-1]
     parts = []
     for s in signals:
-        frames = _detrended(_frames(s, n, step), detrend)
+        frames = _detrend_frames(_frames(s, n, step), detrend)
         frames = frames * jnp.expand_dims(weights, range(frames.ndim - 1))
         parts.append(jnp.fft.rfft(frames, size) if onesided else jnp.fft.fft(frames, size))
     scale = 1 / (fs * jnp.sum(weights * weights)) if scaling == "density" else 1 / jnp.sum(weights) ** 2
@@ -155,7 +155,7 @@ def _spectra(
     return frequencies, times, jnp.moveaxis(jnp.swapaxes(result, -1, -2), -2, axis)
 
 
-def _extended(signal: Any, length: int, n: int, step: int, boundary: str | None, padded: bool) -> Any:
+def _extend_signal(signal: Any, length: int, n: int, step: int, boundary: str | None, padded: bool) -> Any:
     """A signal with zeros up to `length` samples, then its boundaries, then, if `padded`, zeros that fill the last window of n."""
 
     def at(before: int, behind: int) -> list[tuple[int, int]]:
@@ -321,8 +321,8 @@ def istft(
     if weights.size != n:
         raise ValueError(f"window must have length of {n}")
     scaled = (jnp.sum(weights) * weights).astype(frames.dtype)
-    x = _overlapped(frames * scaled.reshape((1,) * (frames.ndim - 1) + (n,)), n - overlap)
-    cover = _overlapped(jnp.broadcast_to(weights * weights, frames.shape[-2:]), n - overlap)
+    x = _overlap_add(frames * scaled.reshape((1,) * (frames.ndim - 1) + (n,)), n - overlap)
+    cover = _overlap_add(jnp.broadcast_to(weights * weights, frames.shape[-2:]), n - overlap)
     if boundary:
         x, cover = (lax.slice_in_dim(v, n // 2, -(n // 2), axis=-1) for v in (x, cover))
     x = x / jnp.expand_dims(jnp.where(cover > 1e-10, cover, 1.0).astype(x.dtype), range(x.ndim - 1))

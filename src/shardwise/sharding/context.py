@@ -100,7 +100,7 @@ def use_mesh(mesh: Mesh) -> _MeshContext:
     ...     print(jax.sharding.get_abstract_mesh().axis_names)
     ('x',)
     """
-    return _MeshContext(_checked(mesh, "use_mesh"), _both(mesh))
+    return _MeshContext(_check_mesh(mesh, "use_mesh"), _both(mesh))
 
 
 def todays_set_mesh(mesh: Mesh | None) -> SetMesh:
@@ -115,7 +115,7 @@ def todays_set_mesh(mesh: Mesh | None) -> SetMesh:
     """
     if tracing.get():
         raise ValueError("`set_mesh` can only be used outside of `jax.jit`.")
-    return SetMesh(EMPTY_MESH if mesh is None else _checked(mesh, "set_mesh"))
+    return SetMesh(EMPTY_MESH if mesh is None else _check_mesh(mesh, "set_mesh"))
 
 
 def set_mesh(mesh: Mesh | None) -> Any:
@@ -166,7 +166,7 @@ class SetMesh:
         _concrete.set(self._before[1])
 
 
-def _checked(mesh: Any, who: str) -> Mesh:
+def _check_mesh(mesh: Any, who: str) -> Mesh:
     if not isinstance(mesh, Mesh):
         raise ValueError(f"Expected mesh of type `jax.sharding.Mesh`. {who} got {mesh} of type {type(mesh).__name__}.")
     if AxisType.Manual in mesh.axis_types:

@@ -116,7 +116,7 @@ class Format:
                 "NamedSharding or a SingleDeviceSharding, too."
             )
 
-    def resolved(self, what: str) -> Sharding | None:
+    def resolve_sharding(self, what: str) -> Sharding | None:
         """The sharding.
 
         Raises:

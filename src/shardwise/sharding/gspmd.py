@@ -96,7 +96,7 @@ class GSPMDSharding(ImmutableSharding):
 
     def _find_tiling(self, ndim: int) -> Tiling | None:
         if self.is_fully_replicated:
-            return tilings.replicated(len(self.device_list), ndim)
+            return tilings.replicated_tiling(len(self.device_list), ndim)
         return tilings.tiling_of_coordinates(self._coordinates(ndim))
 
     def _coordinates(self, ndim: int) -> np.ndarray:
@@ -133,7 +133,7 @@ class GSPMDSharding(ImmutableSharding):
         """
         shape = tuple(global_shape)
         self._coordinates(len(shape))
-        return tilings.divided(shape, self._ways(len(shape)), self)
+        return tilings.divide_shape(shape, self._ways(len(shape)), self)
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
         """Whether both put the same parts of arrays of rank `ndim` on the same devices, in the same memory."""

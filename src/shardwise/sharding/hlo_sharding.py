@@ -273,20 +273,20 @@ class HloSharding:
         if self.is_maximal():
             return f"{{maximal device={int(self.tiles)}}}"
         if self._iota is None:
-            devices = _listed(self.tile_assignment_devices())
+            devices = _list_numbers(self.tile_assignment_devices())
         else:
             reshape, perm = self._iota
-            devices = f"<=[{_listed(reshape)}]" + (f"T({_listed(perm)})" if len(perm) > 1 else "")
+            devices = f"<=[{_list_numbers(reshape)}]" + (f"T({_list_numbers(perm)})" if len(perm) > 1 else "")
         if not self.subgroups:
             last = ""
         elif self.replicate_on_last_tile_dim():
             last = " last_tile_dim_replicate"
         else:
             last = f" last_tile_dims={{{', '.join(kind.name.lower() for kind in self.subgroups)}}}"
-        return f"{{devices=[{_listed(self.tiles.shape)}]{devices}{last}}}"
+        return f"{{devices=[{_list_numbers(self.tiles.shape)}]{devices}{last}}}"
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _list_numbers(numbers: Sequence[int]) -> str:
     return ",".join(str(number) for number in numbers)
 
 

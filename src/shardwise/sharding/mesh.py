@@ -30,7 +30,7 @@ from shardwise.sharding.base_mesh import (
     checked_types,
 )
 from shardwise.sharding.device import Device
-from shardwise.sharding.ownership import arranged
+from shardwise.sharding.ownership import arrange_devices
 
 legacy_stack: Setting[tuple[Mesh, ...]] = Setting("with_mesh", ())
 
@@ -264,4 +264,4 @@ def make_mesh(
             f"Number of devices {len(available)} must be >= the product of mesh_shape {sizes}{hint if virtual else ''}"
         )
         raise about("few-devices", ValueError(text))
-    return Mesh(arranged(available[:count], sizes), names, axis_types)
+    return Mesh(arrange_devices(available[:count], sizes), names, axis_types)

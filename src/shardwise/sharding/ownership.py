@@ -52,7 +52,7 @@ class Ownership:
     def __hash__(self) -> int:
         return hash((self.shape, self.me, tuple(self.owned.items())))
 
-    def crossing(self) -> Shape:
+    def crossing_axes(self) -> Shape:
         """The axes (by position) along which this process does not own every coordinate."""
         return tuple(a for a, (n, c) in enumerate(zip(self.shape, self.coordinates, strict=True)) if len(c) != n)
 
@@ -77,7 +77,7 @@ def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
     Raises:
         ValueError: this process owns none of the devices.
     """
-    me, (owned, kept_whole) = devices[0].client.process_index_, _owned(devices, shape)
+    me, (owned, kept_whole) = devices[0].client.process_index_, _owned_coordinates(devices, shape)
     if me not in owned:
         raise ValueError(
             f"process {me} owns none of the {len(devices)} devices, which belong to the processes {list(owned)}, and so has no part "
@@ -88,11 +88,11 @@ def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
 
 def is_kept_whole(devices: tuple[Device, ...], shape: Shape) -> bool:
     """Whether the processes that own the devices keep all of every array over the grid; this one need not own any."""
-    return _owned(devices, shape)[1]
+    return _owned_coordinates(devices, shape)[1]
 
 
 @recent(4096)
-def _owned(devices: tuple[Device, ...], shape: Shape) -> tuple[dict[int, Coordinates], bool]:
+def _owned_coordinates(devices: tuple[Device, ...], shape: Shape) -> tuple[dict[int, Coordinates], bool]:
     """The coordinates per axis of each process, and whether they are all, as the processes form no grid."""
     processes = np.array([d.process_index for d in devices]).reshape(shape)
     owned = {p: _sub_grid(processes == p) for p in np.unique(processes).tolist()}
@@ -115,7 +115,7 @@ def _sub_grid(mine: np.ndarray) -> Coordinates | None:
     return coords if mine[np.ix_(*coords)].all() else None
 
 
-def arranged(devices: Sequence[Device], shape: Shape) -> np.ndarray:
+def arrange_devices(devices: Sequence[Device], shape: Shape) -> np.ndarray:
     """The devices in an array of `shape`: row-major, unless that would separate the devices of one process.
 
     In that case each process gets a block of the array, if its devices can form one. Blocks are as long as possible along

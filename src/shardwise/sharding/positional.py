@@ -203,7 +203,7 @@ class PositionalSharding(ImmutableSharding):
         """
         shape = tuple(global_shape)
         self.check_compatible_aval(shape)
-        return tilings.divided(shape, self.shape, self)
+        return tilings.divide_shape(shape, self.shape, self)
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
         if self.is_fully_replicated:

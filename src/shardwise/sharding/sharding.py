@@ -41,7 +41,7 @@ class Sharding:
     @property
     def device_list(self) -> tuple[Device, ...]:
         """The devices in order, interned: equal lists are one object. Our subclasses keep it in a slot, which reads faster."""
-        return _cached(self, "device_list", self._find_device_list)
+        return _cache_on_sharding(self, "device_list", self._find_device_list)
 
     def _find_device_list(self) -> tuple[Device, ...]:
         kind = type(self)
@@ -79,8 +79,8 @@ class Sharding:
             return None
         if shape is not None:
             shape = tuple(shape)
-            return _cached(self, shape, lambda: self._tiling_for(shape))
-        return _cached(self, ndim, lambda: self._tiling_for_any(ndim))
+            return _cache_on_sharding(self, shape, lambda: self._tiling_for(shape))
+        return _cache_on_sharding(self, ndim, lambda: self._tiling_for_any(ndim))
 
     def _tiling_for_any(self, ndim: int) -> Tiling | None:
         count = len(self.device_list)
@@ -182,7 +182,7 @@ class Sharding:
         return mine.same_placement(theirs)
 
 
-def _cached(sharding: Sharding, key: Any, find: Callable[[], Any]) -> Any:
+def _cache_on_sharding(sharding: Sharding, key: Any, find: Callable[[], Any]) -> Any:
     """The value of `find()`, cached on the sharding if its class has room for attributes."""
     room = getattr(sharding, "__dict__", None)
     if room is None:

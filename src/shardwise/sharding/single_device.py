@@ -75,7 +75,7 @@ class SingleDeviceSharding(ImmutableSharding):
         """The grid without axes."""
         known = _whole.get(ndim)
         if known is None:
-            known = _whole.setdefault(ndim, tilings.replicated(1, ndim))
+            known = _whole.setdefault(ndim, tilings.replicated_tiling(1, ndim))
         return known
 
     def devices_indices_map(self, global_shape: Shape) -> dict[Device, Index]:

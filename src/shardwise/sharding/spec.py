@@ -60,17 +60,17 @@ class PartitionSpec:
         reduced: Iterable[Any] = _EMPTY,
     ) -> PartitionSpec:
         """Find the spec with these entries, or make it."""
-        return cls._made(config.dialect.shardings.spec_is_tuple, partitions, unreduced, reduced)
+        return cls._make_spec(config.dialect.shardings.spec_is_tuple, partitions, unreduced, reduced)
 
     @staticmethod
-    def _made(
+    def _make_spec(
         is_tuple: bool, partitions: tuple[Any, ...], unreduced: Iterable[Any] = _EMPTY, reduced: Iterable[Any] = _EMPTY
     ) -> PartitionSpec:
         plain = True
         entries = partitions
         for entry in partitions:
             if (entry.__class__ is not str or not entry) and entry is not None and entry is not UNCONSTRAINED:
-                entries = tuple([_normalized(entry) for entry in partitions])
+                entries = tuple([_normalize_entry(entry) for entry in partitions])
                 plain = all(_is_plain(entry) for entry in entries)
                 break
         known = _tuples if is_tuple else _specs
@@ -98,25 +98,25 @@ class PartitionSpec:
         reduced: Iterable[Any] | None = None,
     ) -> PartitionSpec:
         """A spec with some parts replaced; a tuple only if this one is, and specs of the current dialect are."""
-        return self._made(
+        return self._make_spec(
             isinstance(self, tuple) and config.dialect.shardings.spec_is_tuple,
             self.partitions if partitions is None else tuple(partitions),
             self.unreduced if unreduced is None else unreduced,
             self.reduced if reduced is None else reduced,
         )
 
-    def padded(self, ndim: int) -> PartitionSpec:
+    def pad_to_rank(self, ndim: int) -> PartitionSpec:
         """The spec with None appended up to rank `ndim`."""
         missing = ndim - len(self.partitions)
         return self.update(partitions=self.partitions + (None,) * missing) if missing > 0 else self
 
     def index(self, value: Any) -> int:
         """Position of the first entry equal to `value`; `value` is normalised like an entry."""
-        return self.partitions.index(_normalized(value))
+        return self.partitions.index(_normalize_entry(value))
 
     def count(self, value: Any) -> int:
         """Number of entries equal to `value`; `value` is normalised like an entry."""
-        return self.partitions.count(_normalized(value))
+        return self.partitions.count(_normalize_entry(value))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -149,18 +149,18 @@ class PartitionSpec:
 
     def __add__(self, other: Any) -> PartitionSpec:
         if isinstance(other, PartitionSpec):
-            return self._made(
+            return self._make_spec(
                 isinstance(self, tuple),
                 self.partitions + other.partitions,
                 self.unreduced | other.unreduced,
                 self.reduced | other.reduced,
             )
         self._check_addend(other)
-        return self._made(isinstance(self, tuple), (*self.partitions, *other))
+        return self._make_spec(isinstance(self, tuple), (*self.partitions, *other))
 
     def __radd__(self, other: Any) -> PartitionSpec:
         self._check_addend(other)
-        return self._made(isinstance(self, tuple), (*other, *self.partitions))
+        return self._make_spec(isinstance(self, tuple), (*other, *self.partitions))
 
     def _check_addend(self, other: Any) -> None:
         if not isinstance(other, tuple):
@@ -218,7 +218,7 @@ class TupleSpec(tuple[Any, ...], PartitionSpec):  # pyright: ignore[reportIncomp
             return PartitionSpec.__eq__(self, other)
         if not isinstance(other, tuple) or self.unreduced or self.reduced:
             return False
-        return self.partitions == other or self.partitions == tuple([_normalized(entry) for entry in other])
+        return self.partitions == other or self.partitions == tuple([_normalize_entry(entry) for entry in other])
 
     def __ne__(self, other: object) -> bool:
         return not self.__eq__(other)
@@ -241,7 +241,7 @@ class _Todays(type):
     """The type of a name for `PartitionSpec` whose calls make specs of JAX 0.10."""
 
     def __call__(cls, *partitions: Any, **sets: Any) -> Any:
-        return PartitionSpec._made(False, partitions, **sets)
+        return PartitionSpec._make_spec(False, partitions, **sets)
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, PartitionSpec)
@@ -275,7 +275,7 @@ def _rebuild(entries: tuple[Any, ...], unreduced: Any, reduced: Any) -> Partitio
     return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced)
 
 
-def _normalized(entry: Any) -> Any:
+def _normalize_entry(entry: Any) -> Any:
     if not entry:
         return None
     if not isinstance(entry, (tuple, list)):

@@ -90,7 +90,7 @@ class Tiling:
         known: tuple[tuple[Shape, ...], ...] | None = self._layout
         if known is None:
             strides = _strides(self.mesh_shape)
-            known = tuple(_merged((strides[a], self.mesh_shape[a]) for a in axes) for axes in self.dims)
+            known = tuple(_merge_digits((strides[a], self.mesh_shape[a]) for a in axes) for axes in self.dims)
             object.__setattr__(self, "_layout", known)
         return known
 
@@ -124,7 +124,7 @@ def _strides(shape: Shape) -> Shape:
     return tuple(strides)
 
 
-def _merged(digits: Any) -> tuple[Shape, ...]:
+def _merge_digits(digits: Any) -> tuple[Shape, ...]:
     """Drop digits of size 1, and join digits that are contiguous in the device number."""
     merged: list[tuple[int, int]] = []
     for stride, size in digits:
@@ -137,7 +137,7 @@ def _merged(digits: Any) -> tuple[Shape, ...]:
     return tuple(merged)
 
 
-def replicated(num_devices: int, ndim: int) -> Tiling:
+def replicated_tiling(num_devices: int, ndim: int) -> Tiling:
     """The tiling of rank `ndim` that gives the whole array to each of `num_devices` devices."""
     return Tiling((num_devices,), ("_0",), ((),) * ndim) if num_devices != 1 else Tiling((), (), ((),) * ndim)
 
@@ -158,10 +158,10 @@ def shard_shape(tiling: Tiling, shape: Shape, subject: Any = None) -> Shape:
     Raises:
         IndivisibleError: a dim's number of parts does not divide it.
     """
-    return divided(shape, tiling.ways, tiling if subject is None else subject)
+    return divide_shape(shape, tiling.ways, tiling if subject is None else subject)
 
 
-def divided(shape: Shape, ways: Shape, subject: Any) -> Shape:
+def divide_shape(shape: Shape, ways: Shape, subject: Any) -> Shape:
     """`shape` with each dim divided by its number of ways; the error speaks of `subject`.
 
     Raises:
@@ -206,7 +206,7 @@ def devices_indices(tiling: Tiling, shape: Shape) -> tuple[Index, ...]:
         IndivisibleError: a dim is split in more ways than divide it.
     """
     columns = []
-    for dim, size in enumerate(divided(shape, tiling.ways, tiling)):
+    for dim, size in enumerate(divide_shape(shape, tiling.ways, tiling)):
         if tiling.ways[dim] == 1:
             columns.append([slice(None)] * tiling.num_devices)
         else:
@@ -234,7 +234,7 @@ def indices_of_coordinates(coords: np.ndarray, ways: Shape, shape: Shape, subjec
         IndivisibleError: a dim does not divide evenly.
     """
     columns = []
-    for dim, size in enumerate(divided(shape, ways, subject)):
+    for dim, size in enumerate(divide_shape(shape, ways, subject)):
         if ways[dim] == 1:
             columns.append([slice(None)] * len(coords))
         else:

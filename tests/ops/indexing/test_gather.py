@@ -17,7 +17,7 @@ from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.indexing import gather_kernel, row_loops
 from shardwise.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_p, gather_params
-from shardwise.ops.indexing.gather_kernel import absent, merged
+from shardwise.ops.indexing.gather_kernel import absent, sum_over_axes
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.runtime.machine.llvm import available
 from shardwise.sharding import AbstractMesh, AxisType
@@ -333,7 +333,7 @@ def test_merged_parts_keep_each_value_to_the_bit(dtype, axes):
     extents = tuple(n if a in axes else 1 for a, n in (("x", 64), ("y", 2)))
     parts = np.full((*extents, 6), absent(dtype))
     parts[-1, -1, :3], parts[0, 0, 3:] = values[:3], values[3:]
-    got = merged(env, parts, axes)
+    got = sum_over_axes(env, parts, axes)
     assert got.shape == (1, 1, 6) and got.dtype == dtype
     assert got.tobytes() == values.tobytes()
 

@@ -64,7 +64,7 @@ def test_loops_of_one_operand_are_those_of_the_result(loops):
         operand, update = np.ones((loops[0], 4, 5)), np.full((loops[1], 4), 2.0)
         want = np.ones((3, 4, 5))
         want[:, :, 2] += 2
-        np.testing.assert_array_equal(write.written(operand, [2], update, owned), want)
+        np.testing.assert_array_equal(write.write_window(operand, [2], update, owned), want)
 
 
 def test_devices_write_the_same_into_parts_of_their_own():

@@ -22,7 +22,7 @@ def test_taken_along(dtype, position, wrap, fill):
         table = rng.normal(size=(64, columns)).astype(dtype)
         at = rng.integers(-3, columns + 5, (64, 70)).astype(position)
         at[0, :2] = np.iinfo(position).max, np.iinfo(position).min
-        got = row_loops.taken_along(table, at, fill, wrap=wrap)
+        got = row_loops.take_along(table, at, fill, wrap=wrap)
         assert got is not None
         wide = at.astype(np.int64)
         if wrap:

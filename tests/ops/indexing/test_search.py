@@ -23,7 +23,7 @@ def test_many_values(monkeypatch, dtype, right):
         values[::7], values[1::50], values[2::60], values[3::9] = np.nan, np.inf, -np.inf, -0.0
     for size in (1, 2, 3, 7, 8, 9, 64, 1000):
         a = np.sort(rng.choice(values, size))
-        got = search_loop.searched(a, values, right)
+        got = search_loop.search_sorted(a, values, right)
         assert (got is not None) == available()
         if got is not None:
             assert got.dtype == np.int32

@@ -27,13 +27,13 @@ def doubles():
 def made(monkeypatch):
     """The small programs that are compiled while a test runs."""
     found = []
-    before = runtime_small.compiled
+    before = runtime_small.compile_program
 
     def compiled(program, *args):
         found.append(program)
         return before(program, *args)
 
-    monkeypatch.setattr(runtime_small, "compiled", compiled)
+    monkeypatch.setattr(runtime_small, "compile_program", compiled)
     return found
 
 

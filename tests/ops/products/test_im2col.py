@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardwise.ops.products.im2col import spread_out
+from shardwise.ops.products.im2col import spread_elements
 
 X = np.random.default_rng(0).uniform(-1, 1, (3, 4, 5, 6)).astype(np.float32)
 
@@ -41,7 +41,7 @@ def test_elements_with_fill_around_and_between(
     pads: list[tuple[int, int]], gaps: list[int], order: tuple[int, ...], keep: bool
 ):
     x = X.transpose(order).copy().transpose(np.argsort(order))  # its dims in any order in memory
-    got = spread_out(x, 1, tuple(pads), tuple(gaps), -0.0, np.dtype(np.float64), keep)
+    got = spread_elements(x, 1, tuple(pads), tuple(gaps), -0.0, np.dtype(np.float64), keep)
     expected = spread(X, 1, pads, gaps, -0.0)
     assert got.dtype == np.float64 and got.shape == expected.shape
     np.testing.assert_array_equal(got, expected)
@@ -54,5 +54,5 @@ def test_threads_share_what_lies_outermost(last: int, keep: bool):
     """Dims of one element in front, and enough elements for several threads."""
     x = np.random.default_rng(0).uniform(-1, 1, (1, 1, 7, 1, 300, 600, last)).astype(np.float32)
     x = x.transpose(0, 2, 1, 3, 4, 5, 6)
-    got = spread_out(x, 4, ((1, 2), (0, 1), (0, 0)), (1, 1, 1), np.inf, np.dtype(np.float32), keep)
+    got = spread_elements(x, 4, ((1, 2), (0, 1), (0, 0)), (1, 1, 1), np.inf, np.dtype(np.float32), keep)
     np.testing.assert_array_equal(got, np.pad(x, ((0, 0),) * 4 + ((1, 2), (0, 1), (0, 0)), constant_values=np.inf))

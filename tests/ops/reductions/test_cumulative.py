@@ -165,7 +165,7 @@ def test_large_blocks_run_in_machine_code(monkeypatch, name, reverse):
         for dim, order in itertools.product([d for d, n in enumerate(shape) if n > 1], "CF"):
             given = np.asarray(x, order=order)
             turned = np.flip(given, dim) if reverse else given
-            got = running.accumulated(kind, given, dim, reverse)
+            got = running.accumulate_dim(kind, given, dim, reverse)
             assert got is not None and got.dtype == dtype
             got = np.flip(got, dim) if reverse else got
             plain = kind.ufunc.accumulate(turned, axis=dim, dtype=dtype)

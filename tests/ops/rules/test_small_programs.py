@@ -132,5 +132,5 @@ def test_programs_know_no_mesh_in_context():
     mesh = sw.make_mesh((2,), ("x",), axis_types=(sw.sharding.AxisType.Explicit,))
     types = sw.random.key(0).aval, jnp.full(7, 1.5).aval  # of a size that no other test has
     with sw.set_mesh(mesh):
-        program = small_programs._traced(small_gamma, types, ExactParams({"log_space": False}))
+        program = small_programs._trace_function(small_gamma, types, ExactParams({"log_space": False}))
     assert all(v.aval.mesh is None for e in program.equations for v in (*e.inputs, *e.outputs))

@@ -396,7 +396,7 @@ def test_operands_whose_strides_disagree(shape, axes, rows):
     assert_normwise(got[0], exact.sum(axes), 5e-6)
     np.testing.assert_array_equal(got[1], want[1])
     for other, along in ((y, len(axes) == 2), (np.ascontiguousarray(y), 1 in axes)):
-        met = run.met((x, other))
+        met = run.meet_blocks((x, other))
         assert met is not None
         arranged = Arrangement.of(run._graph, met)
         assert arranged is not None
@@ -480,7 +480,7 @@ def test_a_softmax_has_the_passes_that_the_architecture_shows():
         words = [f"pass {p}"]
         words += [f"reads {'xyz'[k]}" for k in graph.used(p) if k < len(graph.accesses)]
         words += [f"recalls {name}" for name in recalled]
-        words += ["computes " + ", ".join(e.op.name for e in graph.computed(p))]
+        words += ["computes " + ", ".join(e.op.name for e in graph.pass_equations(p))]
         words += ["reduces " + ", ".join(e.op.name.removeprefix("reduce_") for e in graph.folds[p])]
         words += ["saves " + ", ".join(maker[v] for v in graph.saved[p])]
         words += ["writes " + ", ".join(maker[graph.outputs[k]] for k in graph.stores[p])]

@@ -220,7 +220,7 @@ def test_small_values_are_joined_first():
     check(heat, x)
     (group,) = groups(scheduled(heat, some(128, 160)))
     run = GroupKernel(Env(), group.params["program"])
-    assert run.met([np.zeros(v.aval.shape, np.float32) for v in group.inputs]) is None
+    assert run.meet_blocks([np.zeros(v.aval.shape, np.float32) for v in group.inputs]) is None
 
 
 @pytest.mark.parametrize("width", [16, 32, 64])
@@ -365,7 +365,7 @@ def test_long_sections_begin_with_whole_vectors():
     x = some(64, 1024)
     for by in (1, 16, 1000, 1023):
         check(lambda x, by=by: shifted(x, by, 1) * 2 + x, x)
-    aligned = steps._aligned
+    aligned = steps._align_cuts
     assert aligned([1, 1023], 1024, 16) == [1, 16, 1023]
     assert aligned([16, 512], 1024, 16) == [16, 512]
     assert aligned([3], 100, 16) == [3]  # too short to gain

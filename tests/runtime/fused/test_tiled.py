@@ -56,7 +56,7 @@ def test_layouts(small_tiles, name):
     program = trace_program(f, [ShapedArray(b.shape[lead:], b.dtype, vma=axes) for b in blocks])[0]
     env = Env(("a", "b")[:lead], tuple(np.broadcast_shapes(*(b.shape[:lead] for b in blocks))))
     fused = GroupKernel(env, program)
-    run = tiled.TiledKernel(program, fused.met, fused.plain)
+    run = tiled.TiledKernel(program, fused.meet_blocks, fused.plain)
     kept = [b.copy() for b in blocks]
     plain = fused.plain(*blocks)
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_small_blocks_are_computed_whole():
     x = np.ones((10, 10), np.float32)
     program = trace_program(lambda x: [lax.mul(x, 2.0)], [ShapedArray(x.shape, x.dtype)])[0]
     fused = GroupKernel(Env(), program)
-    run = tiled.TiledKernel(program, fused.met, fused.plain)
+    run = tiled.TiledKernel(program, fused.meet_blocks, fused.plain)
     np.testing.assert_array_equal(run(x)[0], x * 2)
     assert list(run._specializations.values()) == [None]
 

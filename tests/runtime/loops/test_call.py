@@ -26,7 +26,7 @@ def doubled() -> WorkLoop:
 @pytest.fixture
 def compiled(monkeypatch):
     found = []
-    before = Function.compiled
+    before = Function.compile_function
     monkeypatch.setattr(Function, "compiled", lambda self, slower: found.append(slower) or before(self, slower))
     return found
 

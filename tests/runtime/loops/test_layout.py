@@ -60,7 +60,7 @@ def test_blocks_along_loops():
 def test_tiles_visit_every_element_once(reduced):
     """A transposed operand cuts loops of one kind into tiles, in which it and the others have the elements that they had."""
     loops = MemoryLoops([64, 96], list(reduced), [[384, 4], [4, 256]])
-    tiled = loops.tiled([4, 4], 16)
+    tiled = loops.cut_into_tiles([4, 4], 16)
     assert (tiled == loops) == (reduced[0] != reduced[1])
     for k in range(2):
         places = sum(
@@ -72,7 +72,7 @@ def test_tiles_visit_every_element_once(reduced):
 
 def test_loops_without_fitting_divisors_stay_whole():
     loops = MemoryLoops([61, 97], [False, False], [[388, 4], [4, 244]])
-    assert loops.tiled([4, 4], 16) is loops
+    assert loops.cut_into_tiles([4, 4], 16) is loops
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

@@ -71,7 +71,7 @@ def run(
     result = finish_reduction(w, FOLDS[fold], held, dtype, across=along)
     w.write(result, "%out", (w.width,), (4,))
     y, out = np.zeros_like(x), np.zeros(1 if along else WIDTH, dtype)
-    Call(w.compiled(), numbers, 3)(x.ctypes.data, y.ctypes.data, out.ctypes.data)
+    Call(w.compile_function(), numbers, 3)(x.ctypes.data, y.ctypes.data, out.ctypes.data)
     return y, out
 
 

@@ -18,8 +18,11 @@ if not llvm.available() or not llvm._need().compiler().drafts:
 
 
 def test_results_stay_when_the_draft_is_replaced(tmp_path):
+    emit = sin_p.emit
+    assert emit is not None
+
     def write(w, x):
-        return w.mul(sin_p.emit.write(w, x), w.constant(0.3125, x.dtype))  # a text that no other test has compiled
+        return w.mul(emit.write(w, x), w.constant(0.3125, x.dtype))  # a text that no other test has compiled
 
     with config.override("shardwise_cache_dir", str(tmp_path)):
         made = ufunc_of_loop("scaled_sin", write, 1, "float32")

@@ -53,7 +53,7 @@ def made(scale: float, slower: float = PAYS) -> llvm.CompiledFunction:
 
 
 def called(code: llvm.CompiledFunction, name: str = "sum") -> float:
-    return code.called_as(ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64), name)(5)
+    return code.as_ctypes(ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64), name)(5)
 
 
 def draft_of(code: llvm.CompiledFunction) -> MachineCode:

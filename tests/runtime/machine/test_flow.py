@@ -23,7 +23,7 @@ def run(write: Callable[[Function], object], numbers: dict[str, int], size: int 
     w = Function(1, tuple(numbers), ("out",))
     write(w)
     out = np.zeros(size, np.int64)
-    Call(w.compiled(), tuple(numbers.values()), 1, threads)(out.ctypes.data)
+    Call(w.compile_function(), tuple(numbers.values()), 1, threads)(out.ctypes.data)
     return out.tolist()
 
 
@@ -126,7 +126,7 @@ def test_branches(x: int) -> None:
 def test_units_are_done_once(total: int, grain: int, threads: int) -> None:
     def write(w: Function) -> None:
         def unit(i: str) -> None:
-            w.atomic_add(w.moved("%out", i, 8), 1, "monotonic")
+            w.atomic_add(w.advance_address("%out", i, 8), 1, "monotonic")
 
         w.units("%total", unit, "%grain")
 

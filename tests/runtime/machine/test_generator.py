@@ -95,7 +95,7 @@ def test_llvmlites_modules_are_not_needed():
     program = """
 import ctypes, sys
 from shardwise.runtime.machine import llvm
-print(llvm.compile_function("f", "define i64 @f() {\\n  ret i64 42\\n}\\n").called_as(ctypes.CFUNCTYPE(ctypes.c_int64))())
+print(llvm.compile_function("f", "define i64 @f() {\\n  ret i64 42\\n}\\n").as_ctypes(ctypes.CFUNCTYPE(ctypes.c_int64))())
 print("llvmlite.binding" in sys.modules)
 import llvmlite.binding as binding  # both may live in one process
 machine = binding.Target.from_default_triple().create_target_machine()

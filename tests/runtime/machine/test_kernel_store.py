@@ -197,7 +197,7 @@ def test_code_from_the_folder_is_run(place):
     import ctypes
 
     def answer(number: int) -> int:
-        return llvm.compile_function("answer", ANSWER % number).called_as(ctypes.CFUNCTYPE(ctypes.c_int64))()
+        return llvm.compile_function("answer", ANSWER % number).as_ctypes(ctypes.CFUNCTYPE(ctypes.c_int64))()
 
     assert answer(41) == 41
     (file,) = place.iterdir()
@@ -216,7 +216,7 @@ def test_processes_share_the_folder(place):
     program = """
 import sys, ctypes
 from shardwise.runtime.machine import llvm
-print(llvm.compile_function("answer", sys.argv[1]).called_as(ctypes.CFUNCTYPE(ctypes.c_int64))(), "llvmlite" in sys.modules)
+print(llvm.compile_function("answer", sys.argv[1]).as_ctypes(ctypes.CFUNCTYPE(ctypes.c_int64))(), "llvmlite" in sys.modules)
 """
     kept = processor.processor_kind() is not None and sys.platform == "linux"
     for known in ("False", "True") if not kept else ("True", "False"):  # what is kept needs no compiler

@@ -18,12 +18,12 @@ pytestmark = pytest.mark.skipif(not available(), reason="no compiler")
 def test_squares_are_transposed_bit_by_bit(dtype: str, width: int):
     w = Function(width, (), ("source", "out"))
     rows = [w.load(w.element("%source", i * width, dtype), dtype) for i in range(width)]
-    for i, column in enumerate(w.transposed(rows)):
+    for i, column in enumerate(w.transpose_rows(rows)):
         w.store(column, w.element("%out", i * width, dtype))
     bits = np.random.default_rng(0).integers(0, 256, (width, width * np.dtype(dtype).itemsize), np.uint8)
     square = bits.view(dtype)  # NaN of all kinds among them
     out = np.empty_like(square)
-    Call(w.compiled(), (), 2, 1)(square.ctypes.data, out.ctypes.data)
+    Call(w.compile_function(), (), 2, 1)(square.ctypes.data, out.ctypes.data)
     assert out.tobytes() == square.T.tobytes()
 
 

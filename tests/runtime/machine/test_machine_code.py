@@ -59,7 +59,7 @@ def test_functions_constants_and_the_c_library():
 def test_what_is_written_to_is_loaded_by_llvm():
     code = llvm._need().compiler().compiled(COUNTER)
     with pytest.raises(machine_code.Unfamiliar):
-        machine_code.loaded(code, outside_address)
+        machine_code.load_code(code, outside_address)
     found = llvm.compile_function("next", COUNTER)
     assert [call(found.address, ctypes.c_int64) for _ in range(2)] == [42, 43]
 
@@ -68,15 +68,15 @@ def test_parts_of_a_file_are_refused():
     code = llvm._need().compiler().compiled(WAVES)
     for end in range(0, len(code), 7):
         with pytest.raises(machine_code.Unfamiliar):
-            machine_code.loaded(code[:end], outside_address)
+            machine_code.load_code(code[:end], outside_address)
     with pytest.raises(machine_code.Unfamiliar):
-        machine_code.loaded(b"\x7fELF" + bytes(500), outside_address)
+        machine_code.load_code(b"\x7fELF" + bytes(500), outside_address)
 
 
 def test_a_function_that_nobody_has_is_named():
     code = llvm._need().compiler().compiled(WAVES.replace("@sin", "@no_such_function"))
     with pytest.raises(OSError, match="no_such_function"):
-        machine_code.loaded(code, outside_address)
+        machine_code.load_code(code, outside_address)
 
 
 def test_a_child_of_a_fork_compiles():

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.skipif(not llvm.available(), reason="nothing can be com
 def fill():
     """`fill(helpers, size, rounds, threads)` counts to `rounds` in each of `size` places."""
     code = llvm.compile_function("fill", KERNEL)
-    kernel = code.called_as(ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3))
+    kernel = code.as_ctypes(ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3))
 
     def run(helpers: standby.Standby, size: int, rounds: int, threads: int, rouse: bool = True) -> np.ndarray:
         out, job = np.zeros(size, np.int64), np.array([size, rounds], np.int64)

@@ -44,17 +44,17 @@ def test_history_adds_up_in_any_order():
             if len(history.notes) > FEW:
                 history.shorten()
     assert one.totals() == other.totals() == {BOTH: (3 * FEW, sum(range(3 * FEW)))}
-    assert one.known(BOTH) is None  # too many
+    assert one.known_origins(BOTH) is None  # too many
     assert len(one.recent()) == RECENT
     one.forget(BOTH)
-    assert one.totals() == {} and one.known(BOTH) == []
+    assert one.totals() == {} and one.known_origins(BOTH) == []
 
 
 def test_history_counts_what_is_made_of_own_parts():
     history = History()
-    first, second = history.made(BOTH, 5), history.made(BOTH, 5)
+    first, second = history.make_origin(BOTH, 5), history.make_origin(BOTH, 5)
     assert first != second
     history.forget((0, 2))
-    assert history.made(BOTH, 5) not in (first, second)
+    assert history.make_origin(BOTH, 5) not in (first, second)
     history.forget(BOTH)
-    assert history.made(BOTH, 5) == first
+    assert history.make_origin(BOTH, 5) == first

@@ -96,12 +96,12 @@ class TilesInMemory:
 def tiles(request, monkeypatch):
     """With the processor's instructions, where it has them, and with `TilesInMemory`."""
     if request.param == "tile registers":
-        if not amx.granted():
+        if not amx.has_amx():
             pytest.skip("the processor has no tile registers, or the system keeps them")
         return None
     if not llvm.available():
         pytest.skip("no compiler")
-    monkeypatch.setattr(amx, "granted", lambda: True)
+    monkeypatch.setattr(amx, "has_amx", lambda: True)
     compile_kernel, memory = llvm.compile_kernel, TilesInMemory()
     monkeypatch.setattr(
         llvm, "compile_kernel", lambda name, text, *more: compile_kernel(name, memory.calls(text), *more)
@@ -193,7 +193,7 @@ def test_machine_code(monkeypatch, instruction):
 def test_contractions(monkeypatch, can):
     """What users see is the same with and without."""
     if not can:
-        monkeypatch.setattr(amx, "granted", lambda: False)
+        monkeypatch.setattr(amx, "has_amx", lambda: False)
     m, n, k = 128, 160, 320
     a, b = values((m, k), "int8"), values((k, n), "uint8")
     for out in ("int32", "int8", "uint8", "uint16", "uint32"):
@@ -208,4 +208,4 @@ def test_contractions(monkeypatch, can):
 
 def test_it_is_not_for_every_machine(monkeypatch):
     monkeypatch.setattr(amx, "processor_flags", lambda: frozenset(["avx2"]))
-    assert not amx.granted.__wrapped__()
+    assert not amx.has_amx.__wrapped__()

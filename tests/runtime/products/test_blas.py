@@ -128,10 +128,10 @@ def test_a_folder_that_takes_no_files_does_without(tmp_path, monkeypatch):
         pytest.skip("no library of our own here")
     place = tmp_path / "full"
     place.mkdir(mode=0o700)
-    monkeypatch.setattr(kernel_store, "_stores", {str(place): kernel_store._opened(str(place))})
+    monkeypatch.setattr(kernel_store, "_stores", {str(place): kernel_store._open_store(str(place))})
     monkeypatch.setattr(kernel_store, "folder", lambda: str(place))
     monkeypatch.setattr(kernel_store.Store, "_open", lambda *arguments: os.open("/nowhere/file", os.O_RDONLY))
-    mine = blas._copied()
+    mine = blas._load_copy()
     assert mine is not None and blas._computes(mine)
     assert not list(place.iterdir())
 
@@ -142,7 +142,7 @@ def test_a_copy_with_wrong_results_is_not_kept(tmp_path, monkeypatch):
     place = tmp_path / "kept"
     monkeypatch.setattr(kernel_store, "folder", lambda: str(place))
     monkeypatch.setattr(blas, "_computes", lambda mine: False)
-    assert blas._copied() is None
+    assert blas._load_copy() is None
     assert place.is_dir() and not list(place.iterdir())
 
 
@@ -172,9 +172,9 @@ def test_a_library_with_wrong_results_is_not_used(monkeypatch):
 
 def test_any_other_blas_means_numpy(monkeypatch):
     monkeypatch.setattr(blas, "numpys_library", lambda: None)
-    assert blas._kept() is None and blas._copied() is None
+    assert blas._load_kept() is None and blas._load_copy() is None
     monkeypatch.setattr(blas, "numpys_library", lambda: ("/nowhere/libopenblas.so", "", "", "Haswell"))
-    assert blas._kept() is None and blas._copied() is None
+    assert blas._load_kept() is None and blas._load_copy() is None
 
 
 def test_the_copy_runs_in_the_calling_thread():

@@ -15,11 +15,11 @@ def made(monkeypatch):
     # Imported later, it would keep what this test puts in the function's place.
     importlib.import_module("shardwise.runtime.small.pieces")
     found = []
-    before = runtime_small.compiled
+    before = runtime_small.compile_program
 
     def compiled(program, *args, **options):
         found.append(program)
         return before(program, *args, **options)
 
-    monkeypatch.setattr(runtime_small, "compiled", compiled)
+    monkeypatch.setattr(runtime_small, "compile_program", compiled)
     return found

@@ -9,7 +9,7 @@ from shardwise import lax
 from shardwise.ir import ShapedArray, trace_program
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import available
-from shardwise.runtime.small.kernel import _tools, compiled
+from shardwise.runtime.small.kernel import _tools, compile_program
 
 pytestmark = pytest.mark.skipif(not available(), reason="no compiler for small programs")
 
@@ -25,7 +25,7 @@ def test_nothing_is_written_outside(dtype, shape):
     xs = [rng.integers(-99, 99, shape).astype(dtype) for _ in range(2)]
     memory = [np.full(xs[0].nbytes + 2 * GUARD, 0xAB, np.uint8) for _ in xs]
     results = [m[GUARD:-GUARD].view(dtype).reshape(shape[::-1]) for m in memory]
-    run = compiled(turned, [(), ()], Env(), in_parts=True).run
+    run = compile_program(turned, [(), ()], Env(), in_parts=True).run
     run(*xs, **{f"r{j}": r for j, r in enumerate(results)}, tools=_tools)
     for m, x, r in zip(memory, xs, results, strict=True):
         np.testing.assert_array_equal(r, x.T)

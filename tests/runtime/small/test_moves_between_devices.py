@@ -14,7 +14,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
-from shardwise.runtime.small.boxes import even_boxes, numbered
+from shardwise.runtime.small.boxes import even_boxes, number_elements
 from shardwise.runtime.small.kernel import available
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -123,7 +123,7 @@ def test_loops_of_split_arrays(name, spec):
 
 
 def test_a_long_ring_is_two_boxes():
-    source = numbered(0, (512, 1, 30))
+    source = number_elements(0, (512, 1, 30))
     assert len(even_boxes(np.roll(source, 1, 0), 8) or []) == 2
     assert even_boxes(source[np.random.default_rng(0).permutation(512)], 64) is None
 
@@ -132,7 +132,7 @@ def test_a_long_ring_is_two_boxes():
 @given(st.data())
 def test_boxes_make_up_the_whole(data):
     shapes = [tuple(data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=3))) for _ in range(2)]
-    sources = [numbered(k, shape) for k, shape in enumerate(shapes)]
+    sources = [number_elements(k, shape) for k, shape in enumerate(shapes)]
     size = data.draw(st.integers(1, 24))
     pool = [0, *itertools.chain(*[s.ravel().tolist() for s in sources])]
     runs = data.draw(

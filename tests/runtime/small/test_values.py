@@ -113,8 +113,8 @@ _LAID = {
 def test_large_operands_are_read_where_they_lie(monkeypatch, laid, devices):
     """A loop that reads rows of an array copies nothing large, whatever the strides of the array."""
     copied: list[int] = []
-    before = kernel._fitting
-    monkeypatch.setattr(kernel, "_fitting", lambda x, dtype: copied.append(x.size) or before(x, dtype))
+    before = kernel._fit_operand
+    monkeypatch.setattr(kernel, "_fit_operand", lambda x, dtype: copied.append(x.size) or before(x, dtype))
     x, columns = shared_array(_LAID[laid]), NamedSharding(Mesh(np.array(sw.devices()[:devices]), ("d",)), P(None, "d"))
     x = sw.device_put(x, columns)
     assert not x.block.flags.c_contiguous

@@ -379,13 +379,13 @@ def test_make_jaxpr_with_axes_in_scope():
 def test_programs_are_scheduled_when_they_are_compiled(monkeypatch):
     """To lower partitions a program only. What it is scheduled for, settings included, is what holds when it is compiled."""
     done = []
-    before = executable.scheduled
+    before = executable.schedule_module
 
     def scheduled(*args):
         done.append(before(*args))
         return done[-1]
 
-    monkeypatch.setattr(executable, "scheduled", scheduled)
+    monkeypatch.setattr(executable, "schedule_module", scheduled)
     x = np.arange(8.0, dtype=np.float32)
     lowered = sw.jit(lambda x: jnp.log(x)).lower(x)
     assert lowered.cost_analysis()["transcendentals"] == 8

@@ -150,7 +150,7 @@ def colocated_python_class(cls: type[Any]) -> type[Any]:
     if not isinstance(cast(Any, cls), type):
         raise TypeError(f"colocated_python_class takes a class, got {cls!r}. Use colocated_python for a function.")
 
-    def forwarding(name: str, method: Any) -> Callable[..., Any]:
+    def forward_method(name: str, method: Any) -> Callable[..., Any]:
         def call(self: _Beside, *args: Any, **kwargs: Any) -> Any:
             return self._call(name, args, kwargs)  # pyright: ignore[reportPrivateUsage]
 
@@ -158,7 +158,7 @@ def colocated_python_class(cls: type[Any]) -> type[Any]:
         return call
 
     methods = {
-        name: forwarding(name, method)
+        name: forward_method(name, method)
         for name, method in inspect.getmembers(cls, inspect.isfunction)
         if not (name.startswith("__") and name != "__call__")
     }

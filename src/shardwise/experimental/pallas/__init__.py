@@ -9,7 +9,7 @@ import typing as _typing
 
 from shardwise.base.listing import package_listing as _package_listing
 from shardwise.base.refused import refuse_below as _refuse_below
-from shardwise.base.refused import refusing as _refusing
+from shardwise.base.refused import refuse_names as _refusing
 from shardwise.experimental.pallas.access import atomic_add as atomic_add
 from shardwise.experimental.pallas.access import atomic_and as atomic_and
 from shardwise.experimental.pallas.access import atomic_cas as atomic_cas

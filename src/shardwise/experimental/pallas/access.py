@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise import lax
 from shardwise import numpy as jnp
-from shardwise.experimental.pallas.memory import uninitialized
+from shardwise.experimental.pallas.memory import uninitialized_array
 from shardwise.ir import Array
 from shardwise.numpy.dynamic_index import Slice
 from shardwise.ref import Ref, RefView
@@ -26,25 +26,25 @@ class _Window:
     def __init__(self, place: Any, index: Any, function: str) -> None:
         if not isinstance(place, Place):
             raise ValueError(f"Can only call `{function}` on a `Ref`: {place}.")
-        self._place, index = place.located(index)
+        self._place, index = place.locate(index)
         self._index = _full_index(index, self._place.ndim)
         self._beyond = [_reach(part) for part in self._index]
 
     def read(self) -> Array:
         """The elements."""
-        return self._padded()[self._index] if any(self._beyond) else self._place[self._index]
+        return self._pad_place()[self._index] if any(self._beyond) else self._place[self._index]
 
     def write(self, new: Array) -> None:
         """Set the elements."""
         if not any(self._beyond):
             self._place[self._index] = new
             return
-        grown = self._padded().at[self._index].set(new)
+        grown = self._pad_place().at[self._index].set(new)
         self._place[...] = lax.slice(grown, [0] * grown.ndim, self._place.shape)
 
-    def _padded(self) -> Array:
+    def _pad_place(self) -> Array:
         whole = self._place[...]
-        return lax.pad(whole, uninitialized((), whole.dtype), [(0, n, 0) for n in self._beyond])
+        return lax.pad(whole, uninitialized_array((), whole.dtype), [(0, n, 0) for n in self._beyond])
 
 
 def _full_index(index: Any, ndim: int) -> tuple[Any, ...]:

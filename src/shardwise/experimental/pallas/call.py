@@ -20,7 +20,7 @@ from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten
 from shardwise.experimental.pallas.grid import at_position, unravel
 from shardwise.experimental.pallas.mapping import INDEX, mapping_of
 from shardwise.experimental.pallas.mapping import Mapping as BlockMapping
-from shardwise.experimental.pallas.memory import uninitialized
+from shardwise.experimental.pallas.memory import uninitialized_array
 from shardwise.experimental.pallas.specs import BlockSpec, CostEstimate, GridSpec, no_block_spec
 from shardwise.experimental.pallas.traffic import written_kernel
 from shardwise.ir import Array, ShapedArray, Tracer, as_one_kernel, bind, eval_program
@@ -151,16 +151,16 @@ def _call(
         return ((*inputs, *results), rest) if isinstance(rest, dict) else ((*inputs, *results, *rest), {})
 
     types = [*[x.aval for x in scalars], *[m.block for m in (*blocks, *results)], *scratch_types]
-    traced = _traced(kernel, title, refs_of, spec.grid, types, len(scalars))
+    traced = _trace_kernel(kernel, title, refs_of, spec.grid, types, len(scalars))
     if debug:
         print(f"\nThe program of the kernel in pallas_call {title}:\n{traced.body.program}")
     _check_aliases(aliases, values, out_types, with_paths, outs)
 
     begun = {o: values[i] for i, o in aliases.items()}
     with as_one_kernel(written_kernel(title, spec.grid, blocks, results, scratch_types, traced.body.program, cost)):
-        initial = [begun[o] if o in begun else uninitialized(t.shape, t.dtype) for o, t in enumerate(out_types)]
+        initial = [begun[o] if o in begun else uninitialized_array(t.shape, t.dtype) for o, t in enumerate(out_types)]
         arrays = [m.pad(x) for m, x in zip((*blocks, *results), (*operands, *initial), strict=True)]
-        memory = [uninitialized(t.shape, t.dtype) for t in scratch_types]
+        memory = [uninitialized_array(t.shape, t.dtype) for t in scratch_types]
         last = _run(traced, spec.grid, (*blocks, *results), scalars, arrays, memory)
         trimmed = [m.trim(x) for m, x in zip(results, last[len(blocks) :], strict=True)]
     return tree_unflatten(out_tree, trimmed)
@@ -193,7 +193,7 @@ def _mappings(
     return [mapping_of(s, t, origin, grid, types) for s, (origin, t) in zip(specs_of, arrays, strict=True)]
 
 
-def _traced(
+def _trace_kernel(
     kernel: Callable[..., None],
     title: str,
     refs_of: Any,
@@ -277,7 +277,7 @@ def _run(
             for i in changing
         ]
 
-    state = _varying([everything[i] for i in changing], [*scalars, *arrays])
+    state = _make_varying([everything[i] for i in changing], [*scalars, *arrays])
     if not grid:
         state = step((), state)
     else:
@@ -297,7 +297,7 @@ def _product(sizes: Sequence[Any]) -> Array:
     return count
 
 
-def _varying(state: list[Array], operands: Sequence[Array]) -> list[Array]:
+def _make_varying(state: list[Array], operands: Sequence[Array]) -> list[Array]:
     """Values that begin a loop, varying over the mesh axes over which the operands do."""
     axes = frozenset[str]().union(*[x.aval.vma for x in operands])
     return [

@@ -20,7 +20,7 @@ class Position:
     indices: Sequence[Array]
     sizes: Sequence[Any]
 
-    def checked(self, axis: int) -> int:
+    def check_axis(self, axis: int) -> int:
         """`axis`; ValueError if the grid does not have it."""
         if not -len(self.sizes) <= axis < len(self.sizes):
             raise ValueError(f"Axis {axis} is out of bounds for grid {tuple(self.sizes)}")
@@ -59,7 +59,7 @@ def program_id(axis: int) -> Array:
         ValueError: the grid does not have the axis.
     """
     position = _position("program_id")
-    return position.indices[position.checked(axis)]
+    return position.indices[position.check_axis(axis)]
 
 
 def num_programs(axis: int) -> int | Array:
@@ -70,7 +70,7 @@ def num_programs(axis: int) -> int | Array:
         ValueError: the grid does not have the axis.
     """
     position = _position("num_programs")
-    return position.sizes[position.checked(axis)]
+    return position.sizes[position.check_axis(axis)]
 
 
 def unravel(step: Array, sizes: Sequence[Any]) -> list[Array]:

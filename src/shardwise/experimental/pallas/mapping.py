@@ -12,7 +12,7 @@ from shardwise import numpy as jnp
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import tree_structure
 from shardwise.experimental.pallas.grid import at_position
-from shardwise.experimental.pallas.memory import uninitialized
+from shardwise.experimental.pallas.memory import uninitialized_array
 from shardwise.experimental.pallas.specs import BlockDim, Blocked, BlockSpec, Element, Squeezed
 from shardwise.ir import Array, ShapedArray, Tracer, eval_program
 from shardwise.ops.control.bodies import Body, trace_body
@@ -62,7 +62,7 @@ class Mapping:
         paddings = self._paddings
         if not any(map(any, paddings)):
             return x
-        return lax.pad(x, uninitialized((), x.dtype), [(low, high, 0) for low, high in paddings])
+        return lax.pad(x, uninitialized_array((), x.dtype), [(low, high, 0) for low, high in paddings])
 
     def trim(self, x: Array) -> Array:
         """The array without what `pad` added."""

@@ -74,7 +74,7 @@ class MemorySpace(Space):
     HOST = "host"
 
 
-def uninitialized(shape: Sequence[int], dtype: Any) -> Array:
+def uninitialized_array(shape: Sequence[int], dtype: Any) -> Array:
     """Memory before it is written: NaN, the least integer, False, and zero for int16, the dtype of semaphores.
 
     NotImplementedError for other dtypes.

@@ -10,7 +10,7 @@ import numpy as np
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.tree import tree_flatten, tree_map
-from shardwise.experimental.pallas.memory import MemoryRef, uninitialized
+from shardwise.experimental.pallas.memory import MemoryRef, uninitialized_array
 from shardwise.experimental.pallas.sizes import cdiv
 from shardwise.experimental.pallas.specs import CostEstimate
 from shardwise.ir import Array, Tracer
@@ -78,7 +78,7 @@ def run_scoped(
             "scratch_shapes, which all steps share."
         )
     refs, named = tree_map(
-        lambda t: Ref(uninitialized(t.get_array_aval().shape, t.get_array_aval().dtype)), (types, kw_types)
+        lambda t: Ref(uninitialized_array(t.get_array_aval().shape, t.get_array_aval().dtype)), (types, kw_types)
     )
     return f(*refs, **named)
 
@@ -108,12 +108,12 @@ def run_state(f: Callable[..., None]) -> Callable[[Any], Any]:
     Array([0, 2, 4], dtype=int32)
     """
 
-    def wrapped(args: Any) -> Any:
+    def wrapper(args: Any) -> Any:
         refs = tree_map(Ref, args)
         f(refs)
         return tree_map(lambda ref: ref[...], refs)
 
-    return wrapped
+    return wrapper
 
 
 def empty(shape: Any, dtype: Any) -> Array:

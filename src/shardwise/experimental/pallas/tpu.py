@@ -16,7 +16,7 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
-from shardwise.base.refused import refusing
+from shardwise.base.refused import refuse_names
 from shardwise.experimental.pallas.access import load as _load
 from shardwise.experimental.pallas.access import store as _store
 from shardwise.experimental.pallas.copies import AsyncCopyDescriptor as AsyncCopyDescriptor
@@ -190,5 +190,5 @@ def touch(ref: Any) -> None:
     """Mark a Ref as read and written: a hint for compilers."""
 
 
-__getattr__ = refusing(__name__)
+__getattr__ = refuse_names(__name__)
 __dir__ = _listing(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 from shardwise import numpy as jnp
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
-from shardwise.base.refused import refusing
+from shardwise.base.refused import refuse_names
 from shardwise.experimental.pallas.access import atomic_add as atomic_add
 from shardwise.experimental.pallas.access import atomic_and as atomic_and
 from shardwise.experimental.pallas.access import atomic_cas as atomic_cas
@@ -66,5 +66,5 @@ def debug_barrier() -> None:
     """Nothing: one thread runs a kernel."""
 
 
-__getattr__ = refusing(__name__)
+__getattr__ = refuse_names(__name__)
 __dir__ = _listing(__name__)

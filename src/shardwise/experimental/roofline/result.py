@@ -95,11 +95,11 @@ class RooflineResult:
 
     def __add__(self, other: RooflineResult) -> RooflineResult:
         """First this, then that: sums, and the larger of the peaks."""
-        return self._merged(other, lambda name, a, b: max(a, b) if name == "peak_hbm_bytes" else a + b)
+        return self._merge_with(other, lambda name, a, b: max(a, b) if name == "peak_hbm_bytes" else a + b)
 
     def largest(self, other: RooflineResult) -> RooflineResult:
         """Of each number the larger: a bound of branches of which one runs."""
-        return self._merged(other, lambda _, a, b: max(a, b))
+        return self._merge_with(other, lambda _, a, b: max(a, b))
 
     def __mul__(self, constant: float) -> RooflineResult:
         """So many times."""
@@ -107,11 +107,11 @@ class RooflineResult:
 
     __rmul__ = __mul__
 
-    def repeated(self, times: int) -> RooflineResult:
+    def repeat_runs(self, times: int) -> RooflineResult:
         """One run after the other: the peak stays."""
         return replace(self * times, peak_hbm_bytes=self.peak_hbm_bytes)
 
-    def _merged(self, other: RooflineResult, merge: Any) -> RooflineResult:
+    def _merge_with(self, other: RooflineResult, merge: Any) -> RooflineResult:
         found: dict[str, Any] = {}
         for f in fields(self):
             mine, theirs = getattr(self, f.name), getattr(other, f.name)

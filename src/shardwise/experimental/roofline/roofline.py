@@ -54,7 +54,7 @@ def roofline(
     """
 
     @wraps(f)
-    def counted(*args: Any) -> tuple[Any, RooflineResult]:
+    def count_call(*args: Any) -> tuple[Any, RooflineResult]:
         function = f
         manual = mesh is not None and in_specs is not None and out_specs is not None
         structs = tree_map(_struct, args)
@@ -80,7 +80,7 @@ def roofline(
         backward_alone = vjp and manual
         return results, count_program(program, dict(executable.grid.axis_sizes), context, backward_alone)
 
-    return counted
+    return count_call
 
 
 def roofline_and_grad(
@@ -110,17 +110,17 @@ def roofline_and_grad(
         "pin_lhs_in_vmem": pin_lhs_in_vmem, "pin_rhs_in_vmem": pin_rhs_in_vmem, "print_jaxpr": print_jaxpr,
     }  # fmt: skip
 
-    def trained(x: Any) -> Any:
+    def training_struct(x: Any) -> Any:
         struct = _struct(x)
         return struct if struct.dtype == int32 else struct.update(dtype=bfloat16, weak_type=False)
 
     @wraps(f)
-    def counted(*args: Any) -> tuple[Any, RooflineResult, RooflineResult]:
+    def count_call(*args: Any) -> tuple[Any, RooflineResult, RooflineResult]:
         structs, forward = roofline(f, mesh, in_specs, out_specs, **options)(*args)
-        both = roofline(f, mesh, in_specs, out_specs, vjp=True, **options)(*tree_map(trained, args))[1]
+        both = roofline(f, mesh, in_specs, out_specs, vjp=True, **options)(*tree_map(training_struct, args))[1]
         return structs, forward, both
 
-    return counted
+    return count_call
 
 
 def count_program(
@@ -148,7 +148,7 @@ def count_program(
             )
             given = min(sum(v.aval.nbytes for v in body.inputs) for body in bodies)
             peak = max(peak, alive + max(own, inner.peak_hbm_bytes - given))
-            result += inner.repeated((region.length or 1) if isinstance(region, Loop) else 1)
+            result += inner.repeat_runs((region.length or 1) if isinstance(region, Loop) else 1)
         alive += own
         dead = {a for a in eqn.inputs if isinstance(a, Var) and last[a] == i and a not in forever}
         alive -= sum(a.aval.nbytes for a in dead)

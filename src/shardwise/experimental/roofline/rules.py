@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from shardwise.experimental.roofline import network
 from shardwise.experimental.roofline.result import RooflineResult, RooflineRuleContext, RooflineShape
-from shardwise.ir import Atom, Collective, Equation, Var, unwrapped
+from shardwise.ir import Atom, Collective, Equation, Var, unwrap_op
 from shardwise.planner import operations_of, product_of, touched_bytes
 from shardwise.transforms.programs.jaxpr_views import JaxprEqn
 from shardwise.transforms.programs.primitives import Primitive
@@ -63,7 +63,7 @@ def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any])
                 primitive=shown.primitive, avals_in=ins, avals_out=outs, jaxpr_eqn_ctx=None, **ctx
             )
             return rule(context, *map(RooflineShape.from_aval, ins), **shown.params)
-    op, params, _ = unwrapped(eqn.op, eqn.params)
+    op, params, _ = unwrap_op(eqn.op, eqn.params)
     if op.collective is not None:
         return _count_collective(op.collective, eqn, params, sizes)
     if op.product:

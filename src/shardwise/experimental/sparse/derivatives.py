@@ -29,14 +29,14 @@ def value_and_grad(
     nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     @functools.wraps(fun)
-    def wrapped(*args: Any, **given: Any) -> Any:
+    def wrapper(*args: Any, **given: Any) -> Any:
         chosen = [args[i] for i in nums]
         of_elements = _of_elements(fun, nums, args, given)
         value, grads = _value_and_grad(of_elements, tuple(range(len(nums))), has_aux, **kwargs)(*map(_elements, chosen))
         found = [_with_elements(arg, g) for arg, g in zip(chosen, grads, strict=True)]
         return value, found[0] if isinstance(argnums, int) else tuple(found)
 
-    return wrapped
+    return wrapper
 
 
 def grad(
@@ -52,11 +52,11 @@ def grad(
     both = value_and_grad(fun, argnums, has_aux, **kwargs)
 
     @functools.wraps(fun)
-    def wrapped(*args: Any, **given: Any) -> Any:
+    def wrapper(*args: Any, **given: Any) -> Any:
         value, found = both(*args, **given)
         return (found, value[1]) if has_aux else found
 
-    return wrapped
+    return wrapper
 
 
 def _elements(arg: Any) -> Any:
@@ -96,7 +96,7 @@ def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
         nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
         @functools.wraps(fun)
-        def wrapped(*args: Any, **given: Any) -> Any:
+        def wrapper(*args: Any, **given: Any) -> Any:
             chosen = [args[i] for i in nums]
 
             call = _of_elements(fun, nums, args, given)
@@ -113,7 +113,7 @@ def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
             found = of(of_elements, every, has_aux=has_aux, **kwargs)(*map(_elements, chosen))
             parts, aux = found if has_aux else (found, None)
 
-            def rebuilt(slopes: tuple[Any, ...]) -> Any:
+            def rebuild_slopes(slopes: tuple[Any, ...]) -> Any:
                 pieces = tuple(map(_with_rows, chosen, slopes))
                 return pieces[0] if isinstance(argnums, int) else pieces
 
@@ -123,10 +123,10 @@ def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
                 same = lambda own, arg: tree_structure(own) == tree_structure(_elements(arg))  # noqa: E731
                 return all(map(same, x, chosen))
 
-            slopes = tree_map(rebuilt, parts, is_leaf=is_slopes)
+            slopes = tree_map(rebuild_slopes, parts, is_leaf=is_slopes)
             return (slopes, aux) if has_aux else slopes
 
-        return wrapped
+        return wrapper
 
     jacobian.__name__ = jacobian.__qualname__ = name
     jacobian.__doc__ = f"""`shardwise.{name}` of `fun`, a function of sparse arrays with a dense result, by the arguments `argnums`.

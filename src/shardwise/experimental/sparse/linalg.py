@@ -47,7 +47,7 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
     def product(x: Array) -> Array:
         return BCSR((values, columns, begins), shape=(size, size)) @ x
 
-    def solved(transposed: bool) -> Callable[[Any, Array], Array]:
+    def solve_with(transposed: bool) -> Callable[[Any, Array], Array]:
         def on_host(d: Any, i: Any, p: Any, y: Any) -> Any:
             from scipy.sparse import csr_array  # only on hosts that solve
             from scipy.sparse.linalg import spsolve as solve
@@ -60,7 +60,7 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
         fixed = lax.stop_gradient(values)
         return lambda _, y: pure_callback(on_host, y, fixed, columns, begins, y, vmap_method="sequential")
 
-    return lax.custom_linear_solve(product, right, solved(False), solved(True))
+    return lax.custom_linear_solve(product, right, solve_with(False), solve_with(True))
 
 
 def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> tuple[Array, Array, Array]:
@@ -97,7 +97,7 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         raise ValueError(f"lobpcg_standard takes an ({n}, {n}) matrix A for X, {dtype}{start.shape}, got {given}.")
     precision = jnp.finfo(dtype).eps if tol is None else tol
 
-    def rotated(basis: Array) -> tuple[Array, Array, Array]:
+    def rotate_basis(basis: Array) -> tuple[Array, Array, Array]:
         """The k greatest Ritz values in the space of orthonormal columns, or zeros, with their vectors, and what A makes of these."""
         image = apply(basis)
         small = basis.T @ image
@@ -128,11 +128,11 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         count, _, x, _, direction = state
         residual, _ = errors(state)
         fresh = independent(jnp.concatenate([residual, direction], axis=1), x)
-        values, found, image = rotated(jnp.concatenate([x, fresh], axis=1))
+        values, found, image = rotate_basis(jnp.concatenate([x, fresh], axis=1))
         return count + 1, values, found, image, found - x @ (x.T @ found)
 
     first, _ = jnp.linalg.qr(start)
-    begin = (jnp.zeros((), np.int32), *rotated(first), jnp.zeros_like(start))
+    begin = (jnp.zeros((), np.int32), *rotate_basis(first), jnp.zeros_like(start))
     goes_on = lambda state: (state[0] < m) & jnp.any(errors(state)[1] > precision)  # noqa: E731
     count, values, x, *_ = lax.while_loop(goes_on, step, begin)
     return values, x, count

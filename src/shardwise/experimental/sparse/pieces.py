@@ -334,7 +334,7 @@ def bcoo_broadcast_in_dim(
         and sparse == tuple(range(sparse[0], sparse[-1] + 1))
         and mat.shape[first:end] == wanted[sparse[0] : sparse[-1] + 1]
     ):
-        return _repeated_around(mat, wanted, dims)
+        return _repeat_around(mat, wanted, dims)
     own = mat.all_sparse()
     column_of = {d: k for k, d in enumerate(dims)}
     repeats = [1 if d in column_of and mat.shape[column_of[d]] == n else n for d, n in enumerate(wanted)]
@@ -354,7 +354,7 @@ def bcoo_broadcast_in_dim(
     return BCOO((data, indices), shape=wanted, unique_indices=own.unique_indices)
 
 
-def _repeated_around(mat: BCOO, shape: tuple[int, ...], dims: tuple[int, ...]) -> BCOO:
+def _repeat_around(mat: BCOO, shape: tuple[int, ...], dims: tuple[int, ...]) -> BCOO:
     """`mat` with new or repeated batch and dense dims; its sparse dims stay. `dims` are where its dims lie in `shape`."""
     first, end = _ends(mat)
     lead, last = dims[first], dims[end - 1] + 1
@@ -477,7 +477,7 @@ def random_bcoo(
     if places > np.iinfo(index_type).max:
         raise ValueError(f"random_bcoo: indices of type {index_type.name} do not count {places} places.")
 
-    def drawn(key: Any) -> Any:
+    def draw_indices(key: Any) -> Any:
         if not sparse:
             return jnp.zeros((count, 0), index_type)
         flat = random.choice(key, places, (count,), replace=not unique_indices).astype(index_type)
@@ -485,7 +485,7 @@ def random_bcoo(
 
     first, *_ = keys = random.split(key, math.prod(batch) + 1)
     data = generator(first, shape=(*batch, count, *dense), dtype=float if dtype is None else dtype, **kwds)
-    indices = vmap(drawn)(keys[1:]).reshape(*batch, count, len(sparse))
+    indices = vmap(draw_indices)(keys[1:]).reshape(*batch, count, len(sparse))
     made = BCOO((data, indices), shape=whole, unique_indices=unique_indices)
     return made.sort_indices() if sorted_indices else made
 

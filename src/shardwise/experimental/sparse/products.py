@@ -271,7 +271,7 @@ def _product_dims(left: Any, right: Any) -> Any:
     )
 
 
-def _multiplied(left: Any, right: Any) -> Any:
+def _multiply(left: Any, right: Any) -> Any:
     numbers = _product_dims(left, right)
     (_, _), (left_batch, right_batch) = numbers
     if _sizes(left, left_batch) != _sizes(right, right_batch):
@@ -293,16 +293,16 @@ def _multiplied(left: Any, right: Any) -> Any:
 def _matmul(self: BCOO, other: Any) -> Any:
     right = as_bcoo(other) if isinstance(other, JAXSparse) else jnp.asarray(other)
     if isinstance(right, BCOO) or self.ndim > 2:
-        return _multiplied(self, right)
+        return _multiply(self, right)
     return self.times(right)
 
 
 def _rmatmul(self: BCOO, other: Any) -> Any:
     if isinstance(other, JAXSparse):
-        return _multiplied(as_bcoo(other), self)
+        return _multiply(as_bcoo(other), self)
     dense = jnp.asarray(other)
     if self.ndim > 2:
-        return _multiplied(dense, self)
+        return _multiply(dense, self)
     if dense.ndim == 1:
         return self.T.times(dense)
     columns = self.T.times(jnp.swapaxes(dense, -1, -2))

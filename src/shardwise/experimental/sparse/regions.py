@@ -50,7 +50,7 @@ def _common(x: Any, y: Any, where: str) -> Any:
     return _of_kind(x, y)
 
 
-def _settled(step: Callable[[list[Any]], Values], carry: Values, where: str) -> list[Any]:
+def _settle_carry(step: Callable[[list[Any]], Values], carry: Values, where: str) -> list[Any]:
     """The carry in the form that each step keeps."""
     found = _arrays(carry)
     while True:
@@ -87,7 +87,7 @@ def while_loop(run: Run, eqn: Equation, *operands: Any) -> list[Any]:
     a, b = params["cond_consts"], params["cond_consts"] + params["body_consts"]
     test_consts, body_consts = operands[:a], operands[a:b]
     step = lambda carry: run(params["body"], [*body_consts, *carry])  # noqa: E731
-    carry = _settled(step, operands[b:], "a step of the loop")
+    carry = _settle_carry(step, operands[b:], "a step of the loop")
 
     def body(values: list[Any]) -> list[Any]:
         return [_of_kind(x, like) for x, like in zip(step(values), values, strict=True)]
@@ -105,7 +105,7 @@ def scan(run: Run, eqn: Equation, *operands: Any) -> list[Any]:
     count = params["num_carry"]
     first = tree_map(lambda x: x[0], xs) if params["length"] else xs
     step = lambda carry: run(params["body"], [*consts, *carry, *first])[:count]  # noqa: E731
-    carry = _settled(step, operands[a:b], "a step of the loop") if params["length"] else _arrays(operands[a:b])
+    carry = _settle_carry(step, operands[a:b], "a step of the loop") if params["length"] else _arrays(operands[a:b])
 
     def body(values: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
         outs = run(params["body"], [*consts, *values, *row])

@@ -59,7 +59,7 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
     del use_tracer
 
     @wraps(f)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call_sparse(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs), is_leaf=is_sparse)
         if not any(map(is_sparse, leaves)):
             return f(*args, **kwargs)
@@ -83,7 +83,7 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
             results = [_in_rows(x, rows) if is_sparse(x) and x.ndim == 2 else x for x in results]
         return tree_unflatten(tree_flatten(shape)[1], results)
 
-    return called
+    return call_sparse
 
 
 def _in_rows(x: BCOO, known: Sequence[tuple[BCOO, BCSR]]) -> BCSR:
@@ -99,12 +99,12 @@ def _run(program: Program, values: Values) -> list[Any]:
     read = lambda a: env[a] if isinstance(a, Var) else a  # noqa: E731
     for eqn in program.equations:
         operands = [read(a) for a in eqn.inputs]
-        outs = _results(eqn, operands) if any(map(is_sparse, operands)) else _bound(eqn, operands)
+        outs = _results(eqn, operands) if any(map(is_sparse, operands)) else _bind_equation(eqn, operands)
         env.update(zip(eqn.outputs, outs, strict=True))
     return [as_array(x) if isinstance(x, Literal) else x for x in map(read, program.outputs)]
 
 
-def _bound(eqn: Equation, operands: Values) -> list[Any]:
+def _bind_equation(eqn: Equation, operands: Values) -> list[Any]:
     outs = bind(eqn.op, *operands, **eqn.params)
     return outs if eqn.op.multiple_results else [outs]
 
@@ -120,10 +120,10 @@ def _results(eqn: Equation, operands: Values) -> list[Any]:
         return _run(eqn.op.inline(eqn), operands)
     if len(operands) == 1 and len(eqn.outputs) == 1 and (eqn.op.emit or eqn.op.ufunc) is not None:
         return [_elementwise(eqn, operands[0])]
-    raise _refused(eqn, operands)
+    raise _refusal_error(eqn, operands)
 
 
-def _refused(eqn: Equation, operands: Values) -> NotImplementedError:
+def _refusal_error(eqn: Equation, operands: Values) -> NotImplementedError:
     given = ", ".join(str(x) if is_sparse(x) else x.aval.str_short() for x in operands)
     return NotImplementedError(
         f"{eqn.op.name} of {given} has no sparse form. Use todense() of the sparse operand, and call sparsify on the rest."
@@ -133,14 +133,14 @@ def _refused(eqn: Equation, operands: Values) -> NotImplementedError:
 def _elementwise(eqn: Equation, x: BCOO) -> BCOO:
     """An op that makes 0 of 0, of each element."""
     with eagerly():
-        (of_zero,) = _bound(eqn, [as_array(literal(0, dtype=x.dtype))])
+        (of_zero,) = _bind_equation(eqn, [as_array(literal(0, dtype=x.dtype))])
         dense = bool(of_zero != 0)
     if dense:
         raise NotImplementedError(
             f"{eqn.op.name} of {x} is not sparse, as it makes {of_zero} of 0. Use todense() of the sparse operand."
         )
     single = x if x.unique_indices or eqn.op.additive else x.sum_duplicates(x.nse, remove_zeros=False)
-    return single._like(_bound(eqn, [single.data])[0])
+    return single._like(_bind_equation(eqn, [single.data])[0])
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def _sum(eqn: Equation, x: Any, y: Any) -> Any:
     if is_sparse(x) and is_sparse(y):
         return x + y if eqn.op is add_p else x - y
     dense = [v.todense() if is_sparse(v) else v for v in (x, y)]
-    return _bound(eqn, dense)[0]
+    return _bind_equation(eqn, dense)[0]
 
 
 def _product(eqn: Equation, x: Any, y: Any) -> Any:
@@ -161,17 +161,17 @@ def _product(eqn: Equation, x: Any, y: Any) -> Any:
 
 def _quotient(eqn: Equation, x: Any, y: Any) -> Any:
     if is_sparse(y):
-        raise _refused(eqn, (x, y))
+        raise _refusal_error(eqn, (x, y))
     whole = (
         np.issubdtype(x.dtype, np.integer) and not x.unique_indices
     )  # parts of integers are not divided by themselves
     single = x.sum_duplicates(x.nse, remove_zeros=False) if whole else x
-    return single.beside(lambda a, b: _bound(eqn, [a, b])[0], "/", as_array(y))
+    return single.beside(lambda a, b: _bind_equation(eqn, [a, b])[0], "/", as_array(y))
 
 
 def _of_parts(eqn: Equation, x: BCOO) -> BCOO:
     """An op of complex elements that makes a sum's result of the results of its parts."""
-    return x._like(_bound(eqn, [x.data])[0])
+    return x._like(_bind_equation(eqn, [x.data])[0])
 
 
 def _dot(eqn: Equation, x: Any, y: Any) -> Any:
@@ -183,13 +183,13 @@ def _dot(eqn: Equation, x: Any, y: Any) -> Any:
     )
 
 
-def _reshaped(eqn: Equation, x: BCOO) -> BCOO:
+def _reshape_sparse(eqn: Equation, x: BCOO) -> BCOO:
     return x.reshape(eqn.outputs[0].aval.shape)
 
 
 def _window(eqn: Equation, x: Any, *starts: Any) -> BCOO:
     if not is_sparse(x):
-        raise _refused(eqn, (x, *starts))
+        raise _refusal_error(eqn, (x, *starts))
     return pieces.bcoo_dynamic_slice(x, [as_array(s) for s in starts], eqn.params["slice_sizes"])
 
 
@@ -198,7 +198,7 @@ def _concatenate(eqn: Equation, *parts: Any) -> BCOO:
     return pieces.bcoo_concatenate(found, dimension=eqn.params["dimension"])
 
 
-def _repeated(eqn: Equation, x: BCOO) -> BCOO:
+def _broadcast_sparse(eqn: Equation, x: BCOO) -> BCOO:
     dims = eqn.params["broadcast_dimensions"]
     return pieces.bcoo_broadcast_in_dim(x, shape=eqn.params["shape"], broadcast_dimensions=dims)
 
@@ -208,16 +208,16 @@ def _cut(eqn: Equation, x: BCOO) -> BCOO:
     return pieces.bcoo_slice(x, start_indices=starts, limit_indices=limits, strides=strides)
 
 
-def _gathered(eqn: Equation, x: Any, starts: Any) -> BCOO:
+def _gather_sparse(eqn: Equation, x: Any, starts: Any) -> BCOO:
     if not is_sparse(x):
-        raise _refused(eqn, (x, starts))
+        raise _refusal_error(eqn, (x, starts))
     params = eqn.params
     return pieces.bcoo_gather(
         x, as_array(starts), params["dimension_numbers"], params["slice_sizes"], mode=params["mode"]
     )
 
 
-def _convolved(eqn: Equation, x: Any, y: Any) -> BCOO:
+def _convolve_sparse(eqn: Equation, x: Any, y: Any) -> BCOO:
     given = {k: eqn.params[k] for k in _WINDOWS}
     dense = [v if is_sparse(v) else as_array(v) for v in (x, y)]
     return bcoo_conv_general_dilated(*dense, **given)
@@ -246,13 +246,13 @@ _RULES: dict[Op, Callable[..., Any]] = {
     transpose_p: lambda eqn, x: x.transpose(eqn.params["permutation"]),
     squeeze_p: lambda eqn, x: pieces.bcoo_squeeze(x, dimensions=eqn.params["dimensions"]),
     rev_p: lambda eqn, x: pieces.bcoo_rev(x, eqn.params["dimensions"]),
-    reshape_p: _reshaped,
+    reshape_p: _reshape_sparse,
     slice_p: _cut,
     dynamic_slice_p: _window,
-    gather_p: _gathered,
-    conv_general_dilated_p: _convolved,
+    gather_p: _gather_sparse,
+    conv_general_dilated_p: _convolve_sparse,
     concatenate_p: _concatenate,
-    broadcast_in_dim_p: _repeated,
+    broadcast_in_dim_p: _broadcast_sparse,
 }
 
 

@@ -32,7 +32,7 @@ from shardwise.ir import (
     subprograms,
     trace_program,
 )
-from shardwise.ir.axis_scope import varying_checked
+from shardwise.ir.axis_scope import checks_variance
 from shardwise.ir.references import Reference, refuse_views, root_of, shows_reference
 from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.elementwise.casts import convert
@@ -88,7 +88,7 @@ def trace_body(
     trace = recording_trace(name)
     program, consts = trace_program(flat, types, name, trace=trace)
     assert out_tree is not None
-    body = Body(interned(kept_equations(program)), tuple(consts), out_tree)
+    body = Body(intern_program(kept_equations(program)), tuple(consts), out_tree)
     if cache is not None and not trace.used_references and not any(isinstance(c, Tracer) for c in consts):
         cache[key] = body
     return body
@@ -106,7 +106,7 @@ _KINDS = {"branch": "cond", "while body": "while_body", "while cond": "while_con
 
 def _result(leaf: Any, name: str, kind: str) -> Any:
     if shows_reference(leaf):
-        raise root_of(leaf).returned_from(name, kind)
+        raise root_of(leaf).return_error(name, kind)
     try:
         return as_value(leaf)
     except TypeError:
@@ -121,7 +121,7 @@ _programs: Bounded[Any, Program] = Bounded()
 at_clear(_programs.clear)
 
 
-def interned(program: Program) -> Program:
+def intern_program(program: Program) -> Program:
     """`program`, or an equal one (the same equations on the same types) that was interned before."""
     try:
         key = _structure(program)
@@ -139,12 +139,12 @@ def separate(program: Program) -> Program:
     trace: Any = current_trace()
     while trace is not None:
         if isinstance(trace, ProgramTrace):
-            return _copied(program)
+            return _copy_program(program)
         trace = getattr(trace, "parent", None)
     return program
 
 
-def _copied(program: Program) -> Program:
+def _copy_program(program: Program) -> Program:
     names: dict[Var, Var] = {}
 
     def new(var: Var) -> Var:
@@ -155,7 +155,7 @@ def _copied(program: Program) -> Program:
 
     def value(param: Any) -> Any:
         if isinstance(param, Program):
-            return _copied(param)
+            return _copy_program(param)
         return (
             tuple(map(value, param))
             if isinstance(param, tuple) and any(isinstance(p, Program) for p in param)
@@ -231,7 +231,7 @@ def joined_type(carry: ShapedArray, out: ShapedArray, also_varying: frozenset[st
     if carry.dtype != out.dtype and carry.weak_type:
         dtype, weak = result_type(carry, out), False
     vma = carry.vma | also_varying
-    if not varying_checked():
+    if not checks_variance():
         vma |= out.vma
     mesh = carry.mesh if carry.mesh is not None else out.mesh
     return carry.update(dtype=dtype, weak_type=weak, vma=vma, mesh=mesh)
@@ -242,7 +242,7 @@ def matches(carry: ShapedArray, out: ShapedArray, gained: frozenset[str] = froze
 
     Where varying axes are checked (today's shard_map), a result that lost some of the carry's is refused.
     """
-    checked = varying_checked()
+    checked = checks_variance()
     return (
         carry.shape == out.shape
         and carry.dtype == out.dtype
@@ -260,7 +260,7 @@ def final_types(carry: Sequence[ShapedArray], out: Sequence[ShapedArray]) -> tup
     )
 
 
-def entered(value: Any, aval: ShapedArray) -> Any:
+def enter_carry(value: Any, aval: ShapedArray) -> Any:
     """An initial value as the carry type wants it."""
     value = convert(value, aval.dtype, aval.weak_type)
     missing = tuple(sorted(aval.vma - value.aval.vma))
@@ -289,7 +289,7 @@ def check_carry(
         if lines:
             raise TypeError(
                 f"{name} function carry input and carry output must have the same pytree structure, but they differ:\n"
-                f"{_listed(lines)}\nLet the function return the structure that it takes."
+                f"{_list_lines(lines)}\nLet the function return the structure that it takes."
             )
     lines, casts = [], []
     gained = gained or [frozenset()] * len(types)
@@ -314,7 +314,7 @@ def check_carry(
     if lines:
         hint = f" This might be fixed by {', and by '.join(casts)}." if casts else ""
         raise TypeError(
-            f"{name} function carry input and carry output must have equal types, but they differ:\n{_listed(lines)}\n"
+            f"{name} function carry input and carry output must have equal types, but they differ:\n{_list_lines(lines)}\n"
             f"Let the function return the types that it takes.{hint}"
         )
 
@@ -330,7 +330,7 @@ def difference(a: ShapedArray, b: ShapedArray) -> str:
     return "manual axis types" if a.vma != b.vma else "unreduced axes"
 
 
-def _listed(lines: Sequence[str]) -> str:
+def _list_lines(lines: Sequence[str]) -> str:
     return "".join(f"  * {line}\n" for line in lines).rstrip("\n")
 
 

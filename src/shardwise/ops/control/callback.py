@@ -187,14 +187,14 @@ def _call(callback: Callback, values: Sequence[Any], result_types: tuple[ShapedA
     try:
         with eagerly():
             results = callback(values)
-            return [_checked(i, r, t) for i, (r, t) in enumerate(zip(results, result_types, strict=True))]
+            return [_check_result(i, r, t) for i, (r, t) in enumerate(zip(results, result_types, strict=True))]
     except (JaxRuntimeError, StopDebugging):
         raise
     except Exception as error:
         raise JaxRuntimeError(f"{callback.name} raised {type(error).__name__}: {error}") from error
 
 
-def _checked(position: int, value: Any, aval: ShapedArray) -> Ndarray:
+def _check_result(position: int, value: Any, aval: ShapedArray) -> Ndarray:
     if is_key_dtype(aval.dtype):
         raise TypeError("callbacks return no PRNG keys; return key data and wrap it outside.")
     out = np.asarray(value)
@@ -281,7 +281,7 @@ def _manual_axes() -> tuple[str, ...]:
     return tuple(get_abstract_mesh().manual_axes)
 
 
-def _bound(
+def _bind_callback(
     callback: Callback,
     values: Sequence[Any],
     types: tuple[ShapedArray, ...],
@@ -344,7 +344,9 @@ def _with_results(
     types, out_tree = _result_types(result_shape_dtypes)
     leaves, in_tree = tree_flatten((args, kwargs))
     values = [as_value(leaf) for leaf in leaves]
-    outs = _bound(Callback(callback, in_tree, (), out_tree, f"{api} {_name(callback)}"), values, types, kind, **options)
+    outs = _bind_callback(
+        Callback(callback, in_tree, (), out_tree, f"{api} {_name(callback)}"), values, types, kind, **options
+    )
     return tree_unflatten(out_tree, outs)
 
 
@@ -453,7 +455,7 @@ def debug_callback(
     called = Callback(callback, in_tree, tuple(fixed), None, name or f"debug callback {_name(callback)}")
     at_once = is_eager()
     try:
-        _bound(called, values, (), "debug", ordered=bool(ordered), partitioned=bool(partitioned))
+        _bind_callback(called, values, (), "debug", ordered=bool(ordered), partitioned=bool(partitioned))
     except JaxRuntimeError as error:
         if at_once and isinstance(error.__cause__, Exception):  # outside of programs it is a call like any other
             raise error.__cause__ from None

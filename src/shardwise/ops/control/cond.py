@@ -14,17 +14,25 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import equality_errors, keystr, tree_leaves_with_path, tree_unflatten
 from shardwise.base.wrapping import code_of, name_of
 from shardwise.ir import Array, Atom, Branches, Equation, Program, ShapedArray, Var, bind, define_op
-from shardwise.ir.axis_scope import varying_checked
+from shardwise.ir.axis_scope import checks_variance
 from shardwise.ir.op import Params, Types
-from shardwise.ir.reference_arguments import TracedArguments, closed_over
+from shardwise.ir.reference_arguments import TracedArguments, close_over
 from shardwise.ir.references import Reference, over_references, over_state, with_references
-from shardwise.ops.control.bodies import Body, difference, flat_values, interned, program_effects, separate, trace_body
+from shardwise.ops.control.bodies import (
+    Body,
+    difference,
+    flat_values,
+    intern_program,
+    program_effects,
+    separate,
+    trace_body,
+)
 from shardwise.ops.control.control_keys import cond_keys
 from shardwise.ops.control.narrow import narrow_cond
 from shardwise.ops.control.regions import (
     active,
     check_uniform,
-    chosen,
+    choose_by_mask,
     layout,
     local_program,
     loop_plan,
@@ -35,7 +43,7 @@ from shardwise.ops.control.regions import (
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.elementwise.comparison import ne
 from shardwise.ops.elementwise.selection import clamp
-from shardwise.ops.rules.convert import as_array, as_value, handed_out
+from shardwise.ops.rules.convert import as_array, as_value, hand_out
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.runtime.env import Env
@@ -99,7 +107,7 @@ class _BranchKernel:
         for i in _branches_taken(index, active()):
             here, plan = index == i, self._plans[i]
             new = run_masked(here, lambda *given, plan=plan: plan(list(given)), blocks)
-            outs = new if outs is None else tuple(chosen(here, n, o) for n, o in zip(new, outs, strict=True))
+            outs = new if outs is None else tuple(choose_by_mask(here, n, o) for n, o in zip(new, outs, strict=True))
         assert outs is not None
         return outs
 
@@ -155,7 +163,7 @@ cond_p = define_op(
 # -- branches --------------------------------------------------------------------------------------------------------
 
 
-def _unified(bodies: Sequence[Body], num_operands: int) -> tuple[tuple[Program, ...], list[Any]]:
+def _unify_branches(bodies: Sequence[Body], num_operands: int) -> tuple[tuple[Program, ...], list[Any]]:
     """The branches with the same inputs: what any of them captured, then the operands; and the captured values."""
     captured: dict[int, Any] = {}
     for body in bodies:
@@ -167,7 +175,9 @@ def _unified(bodies: Sequence[Body], num_operands: int) -> tuple[tuple[Program, 
         p = body.program
         operands = p.inputs[len(body.consts) :]
         assert len(operands) == num_operands
-        programs.append(separate(interned(Program((*consts, *operands), p.equations, p.outputs, len(consts), p.name))))
+        programs.append(
+            separate(intern_program(Program((*consts, *operands), p.equations, p.outputs, len(consts), p.name)))
+        )
     return tuple(programs), list(captured.values())
 
 
@@ -208,7 +218,7 @@ def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[st
 
 
 def _alike(a: ShapedArray, b: ShapedArray) -> bool:
-    strict = varying_checked()
+    strict = checks_variance()
     return (
         a.shape == b.shape
         and a.dtype == b.dtype
@@ -228,7 +238,7 @@ def _cast_hint(a: ShapedArray, b: ShapedArray) -> str:
 def _branch(
     index: Any, functions: Sequence[Callable[..., Any]], labels: Sequence[str], operands: tuple[Any, ...]
 ) -> Any:
-    closed = closed_over(operands, TracedArguments(functions[0], "cond", operands))
+    closed = close_over(operands, TracedArguments(functions[0], "cond", operands))
     if closed is not None:
         operands, rebuilt = closed
         functions = [over_references(f, rebuilt) for f in functions]
@@ -251,9 +261,9 @@ def _bind_branch(
         trace_body(f, tree, types, label, known_as=(f, "branch")) for f, label in zip(functions, labels, strict=True)
     ]
     _check_branches(functions, labels, bodies)
-    programs, captured = _unified(bodies, len(values))
+    programs, captured = _unify_branches(bodies, len(values))
     outs = bind(cond_p, index, *captured, *values, branches=programs)
-    return tree_unflatten(bodies[0].out_tree, handed_out(outs))
+    return tree_unflatten(bodies[0].out_tree, hand_out(outs))
 
 
 # -- public ----------------------------------------------------------------------------------------------------------

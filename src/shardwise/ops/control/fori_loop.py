@@ -44,19 +44,19 @@ def fori_loop(
         raise TypeError(f"lax.fori_loop takes a function as its third argument, got {body_fun!r}.")
     dtype = _bounds_dtype(lower, upper)
     if is_concrete(lower) and is_concrete(upper):
-        return _counted(int(lower), int(upper), body_fun, init_val, 1 if unroll is None else unroll)
+        return _run_counted_loop(int(lower), int(upper), body_fun, init_val, 1 if unroll is None else unroll)
     if unroll not in (None, False, 1):
         raise ValueError("Can only use `unroll` in `fori_loop` if the loop bounds are statically known.")
     first, last = (convert(as_value(b), dtype, is_weak(lower) and is_weak(upper)) for b in (lower, upper))
 
-    def going(state: Any) -> Any:
+    def in_range(state: Any) -> Any:
         return lt(state[0], state[1])
 
     def step(state: Any) -> Any:
         i, end, value = state
         return add(i, literal(1, dtype, True)), end, body_fun(i, value)
 
-    return while_loop(going, step, (first, last, init_val))[2]
+    return while_loop(in_range, step, (first, last, init_val))[2]
 
 
 def _bounds_dtype(lower: Any, upper: Any) -> Any:
@@ -73,7 +73,7 @@ def _bounds_dtype(lower: Any, upper: Any) -> Any:
     )
 
 
-def _counted(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any, unroll: Any) -> Any:
+def _run_counted_loop(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any, unroll: Any) -> Any:
     check_unroll(unroll)
     length = max(upper - lower, 0)
     if config.jax_disable_jit and not length:

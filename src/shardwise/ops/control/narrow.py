@@ -18,7 +18,7 @@ def narrow_scan(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
     """The scan of the wanted stacked results, and of the carries that they and the wanted last carries follow from."""
     body, first, count = params["body"], params["num_consts"], params["num_carry"]
     stacked = [i for i in range(count, len(wanted)) if wanted[i]]
-    carry, part = _settled(
+    carry, part = _close_carries(
         {i for i in range(count) if wanted[i]},
         lambda carry: part_of(body, (*carry, *stacked)),
         range(first, first + count),
@@ -35,7 +35,7 @@ def narrow_while(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
     for_test, for_body = params["cond_consts"], params["body_consts"]
     test = part_of(cond, (0,))
     asked = {i - for_test for i in test.inputs if i >= for_test}
-    carry, step = _settled(
+    carry, step = _close_carries(
         {i for i in range(len(wanted)) if wanted[i]} | asked,
         lambda carry: part_of(body, carry),
         range(for_body, for_body + len(wanted)),
@@ -61,7 +61,7 @@ def narrow_cond(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
     return Narrowed({**params, "branches": branches}, (0, *[1 + i for i in inside]), results)
 
 
-def _settled(
+def _close_carries(
     carry: set[int], part_of: Callable[[tuple[int, ...]], ProgramPart], inputs: range
 ) -> tuple[tuple[int, ...], ProgramPart]:
     """A closed set of carries, `carry` among them: all that their next values depend on; and the part of the body that computes these."""

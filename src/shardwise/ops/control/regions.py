@@ -80,7 +80,7 @@ def _local_program(
     return live_equations(Program(tuple(variables), tuple(body.equations), tuple(results), 0, program.name))
 
 
-def settled(
+def settle_variance(
     region: Any,
     build: Callable[[list[frozenset[str]]], tuple[Any, list[frozenset[str]]]],
     first: Sequence[frozenset[str]],
@@ -120,14 +120,14 @@ def check_uniform(name: str, programs: Sequence[Program], varying: frozenset[str
 
 def plan_of(program: Program, env: Env) -> Callable[..., tuple[Ndarray, ...]]:
     """The body as a function of blocks."""
-    return Plan(_marked(program) if env.extra else program, env).run
+    return Plan(_mark_varying(program) if env.extra else program, env).run
 
 
 def loop_plan(
     program: Program, env: Env, num_consts: int, num_carry: int
 ) -> Callable[[list[Ndarray]], tuple[Ndarray, ...]]:
     """The body as a function of a list of blocks, which it empties: it may write over carries that nothing else refers to."""
-    program = readers_first(_marked(program) if env.extra else program)
+    program = readers_first(_mark_varying(program) if env.extra else program)
     plan = Plan(program, env, range(num_consts, num_consts + num_carry))
     return plan.run if plan.owned else lambda blocks: plan.run(*blocks)
 
@@ -149,7 +149,7 @@ class LoopKernel:
         return self._run(blocks)
 
 
-def _marked(program: Program) -> Program:
+def _mark_varying(program: Program) -> Program:
     """`program` with all its scalars typed as varying: under vmap any of them may have one value per element."""
     renamed: dict[Var, Var] = {}
 
@@ -196,6 +196,6 @@ def run_masked(
         _active.mask = outer
 
 
-def chosen(mask: Ndarray, new: Ndarray, old: Ndarray) -> Ndarray:
+def choose_by_mask(mask: Ndarray, new: Ndarray, old: Ndarray) -> Ndarray:
     """Per device `new` where the mask (leading dims alone) is true, else `old`."""
     return np.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)

@@ -17,11 +17,11 @@ from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, Tracer, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.reference_arguments import check_distinct
-from shardwise.ir.references import Reference, Standing, holding, is_reference, refuse_views, with_references
+from shardwise.ir.references import Reference, Standing, hold_references, is_reference, refuse_views, with_references
 from shardwise.ops.control.bodies import (
     Body,
     check_carry,
-    entered,
+    enter_carry,
     final_types,
     flat_values,
     joined_type,
@@ -32,17 +32,25 @@ from shardwise.ops.control.bodies import (
 )
 from shardwise.ops.control.control_keys import scan_keys
 from shardwise.ops.control.narrow import narrow_scan
-from shardwise.ops.control.regions import LoopKernel, layout, local_program, loop_plan, move_operand, no_rule, settled
+from shardwise.ops.control.regions import (
+    LoopKernel,
+    layout,
+    local_program,
+    loop_plan,
+    move_operand,
+    no_rule,
+    settle_variance,
+)
 from shardwise.ops.control.unchanged import (
     apart,
     handed_entries,
-    merged,
+    merge_masked,
     unchanged_carries,
     with_constants,
     with_results,
 )
 from shardwise.ops.indexing.dim_slices import index_in_dim
-from shardwise.ops.rules.convert import as_array, as_value, given_to_user, handed_out
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user, hand_out
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.shapes import stack
 from shardwise.runtime.blocks import with_dim_at
@@ -124,7 +132,7 @@ def _scan_partition(region: Any, eqn: Equation) -> None:
         local = local_program(region, body, inputs, [*carry_dims, *y_dims], loop)
         return local, [t.vma for t in local.out_types[:n]]
 
-    local = settled(region, build, [a.aval.vma for a in carry])
+    local = settle_variance(region, build, [a.aval.vma for a in carry])
     outs = region.emit(scan_p, atoms, {**params, "body": local})
     for var, out, dims in zip(eqn.outputs, outs, [*carry_dims, *[((), *d) for d in y_dims]], strict=True):
         placed = region.placements.get(var, dims)
@@ -145,10 +153,10 @@ class _Stack:
         if steps is None:
             steps = self.steps = _rows_like(block, self.length)
         elif steps.shape[1:] != block.shape:
-            steps = self._grown(np.broadcast_shapes(steps.shape[1:], block.shape))
+            steps = self._grow(np.broadcast_shapes(steps.shape[1:], block.shape))
         steps[i] = block
 
-    def _grown(self, shape: tuple[int, ...]) -> Ndarray:
+    def _grow(self, shape: tuple[int, ...]) -> Ndarray:
         """From some step on the output varies over more devices."""
         assert self.steps is not None
         if self.steps.shape[1:] != shape:
@@ -227,7 +235,7 @@ def _scan_steps(eqn: Equation, operands: Sequence[Ndarray], run: Any) -> Any:
     return [*carry, *stacked]
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     more = {"linear": (False,) * len(eqn.inputs), "_split_transpose": False}
     return {"unroll": 1, **(more if config.dialect.jaxprs.scan_shows_linear else {}), **shown}
 
@@ -242,8 +250,8 @@ scan_p = define_op(
     partition=_scan_partition,
     compile=_scan_compile,
     effects=program_effects,
-    rewrite=later("shardwise.transforms.bodies.scan_fission", "fissioned"),
-    shown=Shown(renamed={"body": "jaxpr"}, change=_shown),
+    rewrite=later("shardwise.transforms.bodies.scan_fission", "split_scan"),
+    shown=Shown(renamed={"body": "jaxpr"}, change=_shown_params),
     keys=scan_keys,
     narrow=narrow_scan,
     region=_scan_region,
@@ -295,7 +303,7 @@ def scan(
     refuse_views(leaves, "scan")
     if any(map(is_reference, leaves)):
         return _over_rows(f, init, xs, length, reverse)
-    x_values, x_tree = _scanned(xs)
+    x_values, x_tree = _scan_operands(xs)
     n = _scan_length(x_values, length)
     if config.jax_disable_jit:
         try:
@@ -325,7 +333,7 @@ def scan_body(
             return (), _scan_body(f, init, *rest, known_as, blame)
 
         def step(state: Any, x: Any) -> Any:
-            with holding(references, state[0]):
+            with hold_references(references, state[0]):
                 carry, y = f(state[1], x)
                 return ([r.held() for r in references], carry), y
 
@@ -383,12 +391,12 @@ def _scan_body(
         types = new
     if not all(map(matches, types, out_types)):
         check_carry(name, blame, init, types, carry_tree, out_types)
-    entering = [entered(v, t) for v, t in zip(values, types, strict=True)]
-    carry, ys = _bound(body, entering, x_values, length, bool(reverse))
-    return tree_unflatten(tree, handed_out(carry)), tree_unflatten(y_tree, handed_out(ys))
+    entering = [enter_carry(v, t) for v, t in zip(values, types, strict=True)]
+    carry, ys = _bind_scan(body, entering, x_values, length, bool(reverse))
+    return tree_unflatten(tree, hand_out(carry)), tree_unflatten(y_tree, hand_out(ys))
 
 
-def _bound(
+def _bind_scan(
     body: Body, entering: Sequence[Any], x_values: Sequence[Any], length: int, reverse: bool
 ) -> tuple[list[Any], list[Any]]:
     """The last carry and the stacked outputs of a loop whose body and first carry fit."""
@@ -414,7 +422,7 @@ def _bound(
     )
     made = iter(outs[len(init) :])
     ys = [next(made) if e is None else x_values[e] for e in entries]
-    return merged(still, given_to_user(constants), outs[: len(init)]), ys
+    return merge_masked(still, given_to_user(constants), outs[: len(init)]), ys
 
 
 def _pair(body: Body, name: str) -> tuple[Any, Any]:
@@ -437,7 +445,7 @@ def check_unroll(unroll: Any) -> None:
         raise ValueError(f"`unroll` must be a `bool` or a non-negative `int`, got {unroll!r}.")
 
 
-def _scanned(xs: Any) -> tuple[list[Any], Any]:
+def _scan_operands(xs: Any) -> tuple[list[Any], Any]:
     """The arrays to scan over, and their structure."""
     leaves, tree = tree_flatten(xs)
     values = [as_value(leaf) for leaf in leaves]

@@ -46,7 +46,7 @@ def apart(items: Sequence[Any], chosen: Mask) -> tuple[list[Any], list[Any]]:
     return [x for x, c in pairs if c], [x for x, c in pairs if not c]
 
 
-def merged(chosen: Mask, those: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+def merge_masked(chosen: Mask, those: Sequence[Any], others: Sequence[Any]) -> list[Any]:
     """The items that `apart` took apart, in their order."""
     first, second = iter(those), iter(others)
     return [next(first if c else second) for c in chosen]

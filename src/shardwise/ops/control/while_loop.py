@@ -14,11 +14,11 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_map, tree_unflatten, treedef_tuple
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, bind, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.ir.references import Reference, holding, with_references
+from shardwise.ir.references import Reference, hold_references, with_references
 from shardwise.ops.control.bodies import (
     Body,
     check_carry,
-    entered,
+    enter_carry,
     final_types,
     flat_values,
     joined_type,
@@ -33,7 +33,7 @@ from shardwise.ops.control.regions import (
     LoopKernel,
     active,
     check_uniform,
-    chosen,
+    choose_by_mask,
     layout,
     local_program,
     loop_plan,
@@ -41,10 +41,10 @@ from shardwise.ops.control.regions import (
     no_rule,
     plan_of,
     run_masked,
-    settled,
+    settle_variance,
 )
-from shardwise.ops.control.unchanged import apart, merged, read_inputs, unchanged_carries, with_constants
-from shardwise.ops.rules.convert import as_array, given_to_user, handed_out
+from shardwise.ops.control.unchanged import apart, merge_masked, read_inputs, unchanged_carries, with_constants
+from shardwise.ops.rules.convert import as_array, given_to_user, hand_out
 from shardwise.ops.rules.derivative import later
 from shardwise.runtime.env import Env
 
@@ -95,14 +95,14 @@ def _while_partition(region: Any, eqn: Equation) -> None:
 
     def build(axes: list[frozenset[str]]) -> tuple[tuple[Program, Program], list[frozenset[str]]]:
         carried = list(zip(dims, axes, strict=True))
-        test = local_program(region, cond, [*_captured(region, cond.inputs[:na], cond_atoms), *carried], [()])
-        captured = _captured(region, body.inputs[:nb], body_atoms)
+        test = local_program(region, cond, [*_captured_layouts(region, cond.inputs[:na], cond_atoms), *carried], [()])
+        captured = _captured_layouts(region, body.inputs[:nb], body_atoms)
         step = local_program(region, body, [*captured, *carried], dims, (nb, None))
         varying = test.out_types[0].vma  # devices stop at different times
         check_uniform("a while_loop", [test, step], varying)
         return (test, step), [t.vma | varying for t in step.out_types]
 
-    test, step = settled(region, build, [a.aval.vma for a in carry])
+    test, step = settle_variance(region, build, [a.aval.vma for a in carry])
     params = {**eqn.params, "cond": test, "body": step}
     outs = region.emit(while_p, [*cond_atoms, *body_atoms, *carry], params)
     for var, out, d in zip(eqn.outputs, outs, dims, strict=True):
@@ -110,7 +110,7 @@ def _while_partition(region: Any, eqn: Equation) -> None:
         region.define(var, region.reshard(out, d, wanted, var.aval), wanted)
 
 
-def _captured(region: Any, variables: Sequence[Any], atoms: Sequence[Atom]) -> list[Any]:
+def _captured_layouts(region: Any, variables: Sequence[Any], atoms: Sequence[Atom]) -> list[Any]:
     return [(layout(region, v), a.aval.vma) for v, a in zip(variables, atoms, strict=True)]
 
 
@@ -137,7 +137,7 @@ def _while_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
             if not going.any():
                 return tuple(carry)
             new = run_masked(going, lambda *blocks: step(list(blocks)), [*body_args, *carry])
-            carry = [chosen(going, n, o) for n, o in zip(new, carry, strict=True)]
+            carry = [choose_by_mask(going, n, o) for n, o in zip(new, carry, strict=True)]
 
     return LoopKernel(run)
 
@@ -216,19 +216,19 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         if not references:
             return (), _while(cond_fun, body_fun, init_val)
 
-        def going(state: Any) -> Any:
-            with holding(references, state[0]):
+        def test_state(state: Any) -> Any:
+            with hold_references(references, state[0]):
                 found = cond_fun(state[1])
                 if any(r.held() is not given for r, given in zip(references, state[0], strict=True)):
                     raise NotImplementedError("cond_fun of while_loop writes a Ref. Write it in body_fun.")
                 return found
 
         def step(state: Any) -> Any:
-            with holding(references, state[0]):
+            with hold_references(references, state[0]):
                 value = body_fun(state[1])
                 return [r.held() for r in references], value
 
-        return _while(going, step, ([r.held() for r in references], init_val))
+        return _while(test_state, step, ([r.held() for r in references], init_val))
 
     return with_references(run)
 
@@ -250,11 +250,11 @@ def _while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_
     gained = [t.vma - v.aval.vma for t, v in zip(types, values, strict=True)]
     if not all(map(matches, types, body.out_types, gained)):
         check_carry("while_loop body", body_fun, init_val, types, body.out_tree, body.out_types, gained)
-    entering = [entered(v, t) for v, t in zip(values, types, strict=True)]
-    return tree_unflatten(tree, handed_out(_bound(cond, body, entering)))
+    entering = [enter_carry(v, t) for v, t in zip(values, types, strict=True)]
+    return tree_unflatten(tree, hand_out(_bind_while(cond, body, entering)))
 
 
-def _bound(cond: Body, body: Body, entering: Sequence[Any]) -> list[Any]:
+def _bind_while(cond: Body, body: Body, entering: Sequence[Any]) -> list[Any]:
     """The last carry of a loop whose programs and first carry fit."""
     test, step, first = cond.program, body.program, len(cond.consts)
     asked = read_inputs(test)[first:]
@@ -276,7 +276,7 @@ def _bound(cond: Body, body: Body, entering: Sequence[Any]) -> list[Any]:
         cond_consts=len(cond.consts),
         body_consts=len(constants) + len(body.consts),
     )
-    return merged(still, given_to_user(constants), outs)
+    return merge_masked(still, given_to_user(constants), outs)
 
 
 def _check_predicate(cond: Any) -> frozenset[str]:

@@ -12,19 +12,19 @@ from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, shifted
+from shardwise.ops.devices.batching import Batched, merge_dims, move_dim, require_single_axis, shift_position
 from shardwise.ops.devices.declare import define_collective, shown_groups
 from shardwise.ops.devices.each import Operands, first_operands, in_groups
-from shardwise.ops.devices.fronts import Groups, Turn, grouped, merge_axes, turning, unmerge_axes
+from shardwise.ops.devices.fronts import Groups, Turn, compile_turn, fold_groups, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
+    annotate_sends,
     block_bytes,
     fill_front,
     front_of,
-    gathering,
+    gather_across,
     line_of,
-    sending,
-    settling,
+    settle_extents,
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
@@ -77,7 +77,7 @@ def _kernel(
         return moved.reshape(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
 
     if groups is not None:
-        return unmerge_axes(env, grouped(front, groups, fold), axes, dims)
+        return unmerge_axes(env, fold_groups(front, groups, fold), axes, dims)
     return with_ones(fold(front), dims)
 
 
@@ -111,12 +111,12 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
         if not tiled:  # the gathered dim may come before or after the mapped one
             front = full_in_front(size, x, dim)
             return [do.all_gather(front, **{**params, "dim": at + 1})], [0]
-        return [do.all_gather(x, **{**params, "dim": shifted(at, dim)})], [dim]
+        return [do.all_gather(x, **{**params, "dim": shift_position(at, dim)})], [dim]
     rest = [a for a in params["axes"] if a != axis]
     x = full_in_front(size, x, dim)
     if not rest and params.get("groups") is None:
         out = move_dim(x, 0, at)
-        return [merged(out, at) if tiled else out], [None]
+        return [merge_dims(out, at) if tiled else out], [None]
     if params.get("groups") is not None:
         require_single_axis("all_gather", axis, params)
     # Gather one axis at a time, minor first: each new dim is major to the previous one.
@@ -130,11 +130,13 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
             )
     x = move_dim(x, 0, at)
     if minor_ones:
-        x = merged(x, at)
+        x = merge_dims(x, at)
     if major_ones:
         sizes = tuple(counts[a] for a in major_ones)
-        x = merged(do.all_gather(x, **{**params, "axes": major_ones, "sizes": sizes, "dim": at, "tiled": False}), at)
-    return [merged(x, at) if tiled else x], [None]
+        x = merge_dims(
+            do.all_gather(x, **{**params, "axes": major_ones, "sizes": sizes, "dim": at, "tiled": False}), at
+        )
+    return [merge_dims(x, at) if tiled else x], [None]
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
@@ -142,9 +144,9 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     axes, dim, tiled = params["axes"], params["dim"], params["tiled"]
     line = line_of(env, axes)
     if not line.crosses or params.get("groups") is not None:
-        return gathering(_kernel)(env, in_types, out_types, params)
+        return gather_across(_kernel)(env, in_types, out_types, params)
     at = env.lead - len(axes) + dim
-    settled, tag = settling(env, in_types[0], axes), tag_of("all_gather", env, in_types, params)
+    settled, tag = settle_extents(env, in_types[0], axes), tag_of("all_gather", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
         front, dims = front_of(env, settled(x), axes)
@@ -156,7 +158,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return with_ones(out, dims)
 
     sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
-    return sending(run, sent, line.ranks)
+    return annotate_sends(run, sent, line.ranks)
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
@@ -168,7 +170,7 @@ all_gather_op = define_collective(
     "all_gather",
     type_rule=_type,
     kernel=_kernel,
-    compile=turning(_kernel, _turn),
+    compile=compile_turn(_kernel, _turn),
     rule=moved_dim_rule(lambda p: (p["dim"],)),
     jvp="linear",
     transpose=_transpose,

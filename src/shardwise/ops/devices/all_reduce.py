@@ -1,6 +1,6 @@
 """`all_reduce`: psum, pmax, pmin and the other reductions over mesh axes. In block form a reduction over leading dims.
 
-Ops that reduce in their own kernel (`Op.absorbs`) use `summing` as their kernel over processes.
+Ops that reduce in their own kernel (`Op.absorbs`) use `sum_across` as their kernel over processes.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from shardwise.base import config
 from shardwise.base.dtypes import physical
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, SmallForm, literal
-from shardwise.ir.axis_scope import is_checked, varying_checked
+from shardwise.ir.axis_scope import checks_variance, is_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.batching import Batched, reduced, require_single_axis
+from shardwise.ops.devices.batching import Batched, reduce_dim, require_single_axis
 from shardwise.ops.devices.declare import define_collective
-from shardwise.ops.devices.each import Operands, combined, first_operands, in_groups
-from shardwise.ops.devices.fronts import Groups, grouped, merge_axes, unmerge_axes
+from shardwise.ops.devices.each import Operands, combine_members, first_operands, in_groups
+from shardwise.ops.devices.fronts import Groups, fold_groups, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Across,
     Kernel,
+    annotate_sends,
     block_bytes,
-    gathering,
+    gather_across,
     line_of,
-    sending,
-    settling,
+    settle_extents,
     tag_of,
     varying_axes,
 )
@@ -55,7 +55,7 @@ _PART = 1 << 16  # elements of a part of a large result
 
 def _type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> ShapedArray:
     vma = x.vma | set(axes) if groups else x.vma - set(axes)  # each group has its own sum
-    weak = x.weak_type and varying_checked()
+    weak = x.weak_type and checks_variance()
     return x.update(weak_type=weak, vma=vma, unreduced=x.unreduced - set(axes))
 
 
@@ -63,12 +63,12 @@ def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], kind: str, groups: G
     monoid = MONOIDS[kind]
     if groups is not None:
         front, _, dims = merge_axes(env, x, axes)
-        return unmerge_axes(env, grouped(front, groups, lambda part: monoid.over(part, 0)), axes, dims)
+        return unmerge_axes(env, fold_groups(front, groups, lambda part: monoid.over(part, 0)), axes, dims)
     dims = tuple([env.dim(a) for a in axes])
-    return _reduced_over(monoid, monoid.reducer(x.dtype), dims, [env.size(a) for a in axes], x)
+    return _reduce_dims(monoid, monoid.reducer(x.dtype), dims, [env.size(a) for a in axes], x)
 
 
-def _reduced_over(monoid: Monoid, reduce: Kernel, dims: tuple[int, ...], sizes: Sequence[int], x: Ndarray) -> Ndarray:
+def _reduce_dims(monoid: Monoid, reduce: Kernel, dims: tuple[int, ...], sizes: Sequence[int], x: Ndarray) -> Ndarray:
     """Reduce over leading dims with these sizes in the grid. Extent 1 means that all devices along the dim hold the same value."""
     shape = x.shape
     here = tuple([d for d in dims if shape[d] != 1])
@@ -128,7 +128,7 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Ker
         return functools.partial(_kernel, env, **params)
     axes, monoid = params["axes"], MONOIDS[params["kind"]]
     dims, sizes = tuple(env.dim(a) for a in axes), [env.size(a) for a in axes]
-    return functools.partial(_reduced_over, monoid, monoid.reducer(physical(in_types[0].dtype)), dims, sizes)
+    return functools.partial(_reduce_dims, monoid, monoid.reducer(physical(in_types[0].dtype)), dims, sizes)
 
 
 def _jvp(primals: Any, tangents: Any, *, kind: str, **params: Any) -> tuple[Any, Any]:
@@ -161,11 +161,11 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
         return _grouped_reduce(size, axis, x, dim, params)
     rest = tuple(a for a in axes if a != axis)
     if dim is not None:
-        x = strong(reduced(kind, x, dim))
+        x = strong(reduce_dim(kind, x, dim))
     elif MONOIDS[kind].linear:
         x = do.mul(x, literal(size, x.dtype, weak_type=True))
     elif MONOIDS[kind].repeated is not None:
-        x = reduced(kind, full_in_front(size, x, None), 0)
+        x = reduce_dim(kind, full_in_front(size, x, None), 0)
     return [do.all_reduce(x, axes=rest, kind=kind, groups=None) if rest else x], [None]
 
 
@@ -176,7 +176,7 @@ def _grouped_reduce(size: int, axis: Any, x: Any, dim: int | None, params: Param
     out: list[Any] = [None] * size
     for group in params["groups"]:
         joined = do.concatenate(*[rows[i] for i in group], dimension=0)
-        total = reduced(params["kind"], joined, 0)
+        total = reduce_dim(params["kind"], joined, 0)
         for i in group:
             out[i] = full_in_front(1, total, None)
     return [do.concatenate(*out, dimension=0)], [0]
@@ -190,7 +190,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     axes, kind = params["axes"], params["kind"]
     line = line_of(env, axes)
     if params.get("groups") is not None:
-        return gathering(_kernel)(env, in_types, out_types, params)
+        return gather_across(_kernel)(env, in_types, out_types, params)
     if not line.crosses:
         return lambda x: _kernel(env, x, **params)
     aval = in_types[0]
@@ -199,10 +199,10 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     dims = tuple(env.dim(a) for a in varying)
     monoid = MONOIDS[kind]
     counted = monoid.repeated is not None
-    settled = settling(env, aval, varying)
-    reduced, sent, between = _reducing(env, varying, kind, aval, tag_of("all_reduce", env, in_types, params))
+    settled = settle_extents(env, aval, varying)
+    reduced, sent, between = _make_reduction(env, varying, kind, aval, tag_of("all_reduce", env, in_types, params))
     if copies == 1 and all(env.extent(a) == 1 for a in varying):
-        return sending(lambda x: reduced(settled(x)), sent, between)
+        return annotate_sends(lambda x: reduced(settled(x)), sent, between)
 
     def run(x: Ndarray) -> Ndarray:
         x = settled(x)
@@ -216,7 +216,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
             out = reduced(monoid.times(out, alike))
         return monoid.times(out, copies)
 
-    return sending(run, sent, between)
+    return annotate_sends(run, sent, between)
 
 
 def _entries(x: Ndarray, dims: tuple[int, ...]) -> list[Ndarray] | None:
@@ -235,7 +235,7 @@ def _entries(x: Ndarray, dims: tuple[int, ...]) -> list[Ndarray] | None:
     return found
 
 
-def _reducing(
+def _make_reduction(
     env: Env, axes: tuple[str, ...], kind: str, aval: ShapedArray, tag: int
 ) -> tuple[Kernel, int, tuple[int, ...]]:
     """Make the reduction over processes of blocks already reduced over this process's devices along `axes`.
@@ -249,17 +249,17 @@ def _reducing(
     if count == 1:
         return lambda x: x, 0, ()
 
-    def reduced(x: Ndarray, *more: Ndarray) -> Ndarray:
+    def reduce_over_processes(x: Ndarray, *more: Ndarray) -> Ndarray:
         if not x.flags.c_contiguous:
             copy = pool.empty(x.shape, x.dtype)
             np.copyto(copy, x)
             x = copy
         return the_world().link(ranks).all_reduce(x, kind, tag, *more)
 
-    return reduced, 2 * (count - 1) * block_bytes(env, aval, axes) // count, ranks
+    return reduce_over_processes, 2 * (count - 1) * block_bytes(env, aval, axes) // count, ranks
 
 
-def summing(kernel: Kernel, compiled: Across, kind: str = "sum") -> Across:
+def sum_across(kernel: Kernel, compiled: Across, kind: str = "sum") -> Across:
     """`across` of an op with a param `sum_axes`: its kernel reduces over this process's devices, then the processes reduce.
 
     `compiled` gives the kernel for a process with a single device along each axis.
@@ -268,14 +268,14 @@ def summing(kernel: Kernel, compiled: Across, kind: str = "sum") -> Across:
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
         axes = params["sum_axes"]
         aval = out_types[0]
-        settled = settling(env, aval, axes)
-        reduced, sent, between = _reducing(
+        settled = settle_extents(env, aval, axes)
+        reduced, sent, between = _make_reduction(
             env, axes, kind, aval, tag_of(kind, env, (*in_types, *out_types), {"axes": axes})
         )
         if all(env.extent(a) == 1 for a in axes):
             alone = compiled(env, in_types, out_types, {**params, "sum_axes": ()})
-            return sending(lambda *blocks: reduced(settled(alone(*blocks))), sent, between)
-        return sending(lambda *blocks: reduced(settled(kernel(env, *blocks, **params))), sent, between)
+            return annotate_sends(lambda *blocks: reduced(settled(alone(*blocks))), sent, between)
+        return annotate_sends(lambda *blocks: reduced(settled(kernel(env, *blocks, **params))), sent, between)
 
     return across
 
@@ -283,19 +283,19 @@ def summing(kernel: Kernel, compiled: Across, kind: str = "sum") -> Across:
 # -- as others see it ------------------------------------------------------------------------------------------------------
 
 
-def _sent(nbytes: int, n: int) -> int:
+def _bytes_sent(nbytes: int, n: int) -> int:
     return 2 * (n - 1) * nbytes // n
 
 
-def _absorbed(params: Params) -> Absorbed | None:
+def _absorbed_reduction(params: Params) -> Absorbed | None:
     return Absorbed(params["kind"]) if params.get("groups") is None else None
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
-    return in_groups(first_operands(operands), params, lambda xs: [combined(params["kind"], xs)] * len(xs))
+    return in_groups(first_operands(operands), params, lambda xs: [combine_members(params["kind"], xs)] * len(xs))
 
 
-def _called(params: Params) -> str:
+def _public_name(params: Params) -> str:
     kind = params["kind"]
     return f"p{kind}" if kind in _PUBLIC else f"all_reduce({kind})"
 
@@ -314,7 +314,7 @@ def _name(eqn: Equation) -> str:
     return f"p{eqn.params['kind']}"
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     if _is_psum_of_varying(eqn) and not config.dialect.jaxprs.psum_of_varying_shows_groups:
         return shown
     return {**shown, "axis_index_groups": eqn.params.get("groups")}
@@ -332,23 +332,23 @@ all_reduce = define_collective(
     compile=_compile,
     collective=Collective(
         "all_reduce",
-        sent=_sent,
+        sent=_bytes_sent,
         computes=True,
-        absorbed=_absorbed,
+        absorbed=_absorbed_reduction,
         exchange=_exchange,
-        called=_called,
+        called=_public_name,
         pattern="reduce",
         told=("groups",),
     ),
     shown=Shown(
         name_of=_name,
         aliases=("psum", "pmax", "pmin", "psum2", "psum_invariant"),
-        change=_shown,
+        change=_shown_params,
         hidden=frozenset({"kind", "groups"}),
     ),
     makes_nan=True,
     small=SmallForm(
-        later("shardwise.runtime.small", "all_reduced"),
+        later("shardwise.runtime.small", "write_all_reduce"),
         later("shardwise.runtime.small", "all_reduce_fits"),
         spared=1.0,
     ),

@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, ShapedArray, SmallForm
 from shardwise.ir.op import Params
-from shardwise.ops.devices.batching import Batched, require_single_axis, unmerged
+from shardwise.ops.devices.batching import Batched, require_single_axis, split_dim
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.lines import own_entries
 from shardwise.ops.devices.rules import moved_dim_rule
@@ -52,8 +52,8 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
         return [do.all_slice(x, **{**params, "dim": at + 1})], [0]
     require_single_axis("all_slice", axis, params)
     if dim is None:
-        return [unmerged(values[0], at, size)], [at]
-    split = unmerged(x, at + 1, size)  # element i of the mapped dim keeps part i
+        return [split_dim(values[0], at, size)], [at]
+    split = split_dim(x, at + 1, size)  # element i of the mapped dim keeps part i
     index = do.iota(dtype=np.dtype(np.int32), shape=(size, size), dimension=0, out_sharding=None)
     other = do.iota(dtype=np.dtype(np.int32), shape=(size, size), dimension=1, out_sharding=None)
     own = do.convert_element_type(do.eq(index, other), new_dtype=x.dtype, weak_type=False)

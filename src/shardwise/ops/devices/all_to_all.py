@@ -11,19 +11,19 @@ import numpy as np
 from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Collective, Equation, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, unmerged
+from shardwise.ops.devices.batching import Batched, merge_dims, move_dim, require_single_axis, split_dim
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands, in_groups, parts
-from shardwise.ops.devices.fronts import Groups, Turn, merge_axes, turning, unmerge_axes
+from shardwise.ops.devices.fronts import Groups, Turn, compile_turn, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
+    annotate_sends,
     back_from,
     block_bytes,
     front_of,
-    gathering,
+    gather_across,
     line_of,
-    sending,
-    settling,
+    settle_extents,
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
@@ -55,7 +55,7 @@ def _type(
     return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes), unreduced=x.unreduced, reduced=x.reduced)
 
 
-def _swapped(front: Ndarray, lead: int, split: int, concat: int, tiled: bool) -> Ndarray:
+def _swap_entries(front: Ndarray, lead: int, split: int, concat: int, tiled: bool) -> Ndarray:
     """All-to-all with one entry per device in the front dim: entry j of the split dim goes to device j."""
     n = front.shape[0]
     at = 1 + lead + split
@@ -86,10 +86,10 @@ def _kernel(
     front, n, dims = merge_axes(env, x, axes)
     lead = env.lead - len(dims)
     if groups is None:
-        return unmerge_axes(env, _swapped(front, lead, split, concat, tiled), axes, dims)
+        return unmerge_axes(env, _swap_entries(front, lead, split, concat, tiled), axes, dims)
     out: Ndarray | None = None
     for group in groups:
-        part = _swapped(front[list(group)], lead, split, concat, tiled)
+        part = _swap_entries(front[list(group)], lead, split, concat, tiled)
         if out is None:
             out = np.empty((n, *part.shape[1:]), x.dtype)
         out[list(group)] = part
@@ -129,10 +129,10 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
         return [_one_by_one(size, axis, x, params)], [0]
     require_single_axis("all_to_all", axis, params)
     if tiled:
-        x = unmerged(x, split + 1, size)  # (source, ..., destination, part, ...)
+        x = split_dim(x, split + 1, size)  # (source, ..., destination, part, ...)
     x = move_dim(x, split + 1, 0)  # (destination, source, ..., rest)
     x = move_dim(x, 1, concat + 1)
-    return [merged(x, concat + 1) if tiled else x], [0]
+    return [merge_dims(x, concat + 1) if tiled else x], [0]
 
 
 def _one_by_one(size: int, axis: Any, x: Any, params: Params) -> Any:
@@ -151,7 +151,7 @@ def _one_by_one(size: int, axis: Any, x: Any, params: Params) -> Any:
     for names, ns, dim in ((axes[:at], before, split), (axes[at + 1 :], after, split + 2)):
         if names:
             x = do.all_to_all(x, axes=names, sizes=ns, split=dim, concat=dim, tiled=False)
-    x = do.transpose(x, permutation=_exchanged(x.ndim, 0, split + 1))
+    x = do.transpose(x, permutation=_exchange_order(x.ndim, 0, split + 1))
     sources, others = [split, split + 1, split + 2], [d for d in range(x.ndim) if not split <= d <= split + 2]
     others[concat:concat] = sources
     x = do.transpose(x, permutation=tuple(others))
@@ -160,7 +160,7 @@ def _one_by_one(size: int, axis: Any, x: Any, params: Params) -> Any:
     return do.reshape(x, new_sizes=(*x.shape[:concat], math.prod(cut) * kept, *last), out_sharding=None)
 
 
-def _exchanged(rank: int, a: int, b: int) -> tuple[int, ...]:
+def _exchange_order(rank: int, a: int, b: int) -> tuple[int, ...]:
     order = list(range(rank))
     order[a], order[b] = b, a
     return tuple(order)
@@ -172,12 +172,12 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     line = line_of(env, axes)
     views = all(isinstance(s, slice) for s in line.slices)
     if not line.crosses or params.get("groups") is not None or not views:
-        return gathering(_kernel)(env, in_types, out_types, params)
+        return gather_across(_kernel)(env, in_types, out_types, params)
     lead = env.lead - len(axes)
     count, m, me = len(line.ranks), len(line.mine), line.me
     others = [k for k in range(count) if k != me]
     lengths = sorted({(len(a), len(b)) for a in line.members for b in line.members})
-    settled, tag = settling(env, in_types[0], axes), tag_of("all_to_all", env, in_types, params)
+    settled, tag = settle_extents(env, in_types[0], axes), tag_of("all_to_all", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
         front, dims = front_of(env, settled(x), axes)
@@ -199,7 +199,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
             out = out.reshape(m, *rest[:to], line.n * rest[to], *rest[to + 1 :])
         return back_from(env, out, axes, dims)
 
-    return sending(run, block_bytes(env, in_types[0], axes) * m * (line.n - m) // line.n, line.ranks)
+    return annotate_sends(run, block_bytes(env, in_types[0], axes) * m * (line.n - m) // line.n, line.ranks)
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
@@ -213,7 +213,7 @@ def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
     return in_groups(first_operands(operands), params, fold)
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     axes = eqn.params["axes"]
     named = {"axis_name": axes[0]} if len(axes) == 1 else {}
     return {**shown, **named, "axis_index_groups": eqn.params.get("groups")}
@@ -223,7 +223,7 @@ all_to_all_op = define_collective(
     "all_to_all",
     type_rule=_type,
     kernel=_kernel,
-    compile=turning(_kernel, _turn),
+    compile=compile_turn(_kernel, _turn),
     rule=moved_dim_rule(lambda p: (p["split"], p["concat"])),
     jvp="linear",
     transpose=_transpose,
@@ -240,7 +240,7 @@ all_to_all_op = define_collective(
     shown=Shown(
         renamed={"split": "split_axis", "concat": "concat_axis", "axes": "axis_name"},
         hidden=frozenset({"sizes", "groups"}),
-        change=_shown,
+        change=_shown_params,
     ),
     small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),
 )

@@ -40,7 +40,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
     return [own], [0]
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     axes = eqn.params["axes"]
     return {**shown, "axis_name": axes[0]} if len(axes) == 1 else shown
 
@@ -52,6 +52,6 @@ axis_index_op = define_collective(
     rule=lambda ins, outs, params: Rule((), ((),), (), ()),
     batch=_batch,
     collective=Collective("axis_index", alone=lambda position, operands, params: np.asarray(position, np.int32)),
-    shown=Shown(renamed={"axes": "axis_name"}, change=_shown),
+    shown=Shown(renamed={"axes": "axis_name"}, change=_shown_params),
     small=SmallForm(later("shardwise.runtime.small", "constant")),
 )

@@ -21,14 +21,14 @@ def move_dim(x: Any, source: int, target: int) -> Any:
     return x if order == list(range(x.ndim)) else do.transpose(x, permutation=tuple(order))
 
 
-def merged(x: Any, dim: int) -> Any:
+def merge_dims(x: Any, dim: int) -> Any:
     """Merge dims `dim` and `dim` + 1."""
     return do.reshape(
         x, new_sizes=(*x.shape[:dim], x.shape[dim] * x.shape[dim + 1], *x.shape[dim + 2 :]), out_sharding=None
     )
 
 
-def unmerged(x: Any, dim: int, n: int) -> Any:
+def split_dim(x: Any, dim: int, n: int) -> Any:
     """Split dim `dim` into two, the first of size n."""
     return do.reshape(x, new_sizes=(*x.shape[:dim], n, x.shape[dim] // n, *x.shape[dim + 1 :]), out_sharding=None)
 
@@ -56,11 +56,11 @@ def pointwise(name: str) -> Callable[..., Batched]:
     return batch
 
 
-def reduced(kind: str, x: Any, dim: int) -> Any:
+def reduce_dim(kind: str, x: Any, dim: int) -> Any:
     """The reduction of `x` over a dim by the monoid `kind`."""
     return getattr(do, f"reduce_{kind}")(x, axes=(dim,))
 
 
-def shifted(position: int, dim: int) -> int:
+def shift_position(position: int, dim: int) -> int:
     """The position of a dim of the value once the mapped dim is at `dim`."""
     return position + (position >= dim)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from shardwise.ir import Collective, Equation, Op, define_op
-from shardwise.ops.devices.lines import gathering
+from shardwise.ops.devices.lines import gather_across
 
 
 def define_collective(name: str, *, collective: Collective, **fields: Any) -> Op:
@@ -16,7 +16,7 @@ def define_collective(name: str, *, collective: Collective, **fields: Any) -> Op
     other op and supports only axes other than the vmap's own.
     """
     if collective.alone is None and "across" not in fields:
-        fields["across"] = gathering(fields["kernel"])
+        fields["across"] = gather_across(fields["kernel"])
     return define_op(name, typed=True, collective=collective, **fields)
 
 

@@ -33,7 +33,7 @@ def in_groups(values: Sequence[Any], params: Params, fold: Callable[[list[Any]],
     return results
 
 
-def combined(kind: str, members: Sequence[Ndarray]) -> Ndarray:
+def combine_members(kind: str, members: Sequence[Ndarray]) -> Ndarray:
     """The reduction of arrays by the monoid `kind`, in order."""
     dtype = members[0].dtype
     merge = MONOIDS[kind].function(dtype)

@@ -43,13 +43,13 @@ def even_cuts(
         at = low[..., None] + np.arange(1, most + 1) * step[..., None] - 1
         shown = np.minimum(at[mine], size - 1).reshape(len(mine), rows, -1)
         samples = [gather(np.take_along_axis(k, shown, 2)).reshape(at.shape) for k in keys]
-        low, high = _narrowed(samples, at < high[..., None], step, low, high, wanted)
+        low, high = _narrow_windows(samples, at < high[..., None], step, low, high, wanted)
         most = LATER
     ends = np.zeros((count, rows, 1), np.intp)
     return np.concatenate([ends, low, ends + size], axis=2)
 
 
-def _narrowed(
+def _narrow_windows(
     samples: Sequence[Ndarray], valid: Ndarray, step: Ndarray, low: Ndarray, high: Ndarray, wanted: Ndarray
 ) -> tuple[Ndarray, Ndarray]:
     """The new windows [run, row, cut], from samples [run, row, cut, place] taken every `step` elements of the old windows."""
@@ -60,14 +60,14 @@ def _narrowed(
     np.put_along_axis(place, order, np.arange(count * most), 2)
     place = np.where(valid, with_dim_at(place.reshape(rows, cuts, count, most), 2, 0), count * most)
 
-    def sorted_along(x: Ndarray) -> Ndarray:
+    def sort_along(x: Ndarray) -> Ndarray:
         return np.take_along_axis(together(np.broadcast_to(x, valid.shape)), order, 2)
 
     # Bounds on the rank of a sample, itself included: at least the elements that the samples up to it stand for; at most these and one
     # less than a step more from each other run.
-    known = sorted_along(valid)
-    least = low.sum(0)[..., None] + np.cumsum(sorted_along(step[..., None] * valid), 2)
-    most_of = least + (step - 1).sum(0)[..., None] - sorted_along(step[..., None] - 1)
+    known = sort_along(valid)
+    least = low.sum(0)[..., None] + np.cumsum(sort_along(step[..., None] * valid), 2)
+    most_of = least + (step - 1).sum(0)[..., None] - sort_along(step[..., None] - 1)
     before = _last(known & (most_of <= wanted[:, None]))  # [row, cut]: the last sample certainly before the cut
     behind = _first(~known | (least > wanted[:, None]))  # and the first one certainly after it
     passed = step * (place <= before[..., None]).sum(3)

@@ -12,7 +12,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import pointwise
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
-from shardwise.ops.devices.lines import Kernel, block_bytes, front_of, line_of, sending, settling, tag_of
+from shardwise.ops.devices.lines import Kernel, annotate_sends, block_bytes, front_of, line_of, settle_extents, tag_of
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.derivative import do
 from shardwise.runtime.blocks import with_ones
@@ -48,7 +48,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return lambda x: _kernel(env, x, **params)
     owner = next(k for k, member in enumerate(line.members) if 0 in member)
     at = list(line.members[owner]).index(0)
-    settled, tag = settling(env, in_types[0], axes), tag_of("first_replica", env, in_types, params)
+    settled, tag = settle_extents(env, in_types[0], axes), tag_of("first_replica", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
         front, dims = front_of(env, settled(x), axes)
@@ -58,7 +58,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return with_ones(takes[owner][0], dims)
 
     sent = block_bytes(env, in_types[0], axes) * (len(line.ranks) - 1) if line.me == owner else 0
-    return sending(run, sent, line.ranks)
+    return annotate_sends(run, sent, line.ranks)
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:

@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir.op import Params, Types
-from shardwise.runtime.blocks import expanded, from_front, in_front
+from shardwise.runtime.blocks import expand_dim, from_front, in_front
 from shardwise.runtime.env import Env
 
 Groups = tuple[tuple[int, ...], ...]
@@ -25,7 +25,9 @@ class Turn(NamedTuple):
     merged: Shape
 
 
-def turning(kernel: Callable[..., Ndarray], turn: Callable[[Env, Params, Shape], Turn | None]) -> Callable[..., Any]:
+def compile_turn(
+    kernel: Callable[..., Ndarray], turn: Callable[[Env, Params, Shape], Turn | None]
+) -> Callable[..., Any]:
     """`compile` of a collective that only moves elements: `turn` is asked once for each shape, and `kernel` does what is no turn."""
 
     def compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray], Ndarray]:
@@ -53,7 +55,7 @@ def merge_axes(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray
     """
     dims = tuple([env.dim(a) for a in axes])
     for axis, d in zip(axes, dims, strict=True):
-        block = expanded(block, d, env.size(axis))
+        block = expand_dim(block, d, env.size(axis))
     first = in_front(block, dims)
     if len(dims) == 1:
         return first, first.shape[0], dims
@@ -68,7 +70,7 @@ def unmerge_axes(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[in
     return from_front(front, dims)
 
 
-def grouped(front: Ndarray, groups: Groups, fold: Callable[[Ndarray], Ndarray]) -> Ndarray:
+def fold_groups(front: Ndarray, groups: Groups, fold: Callable[[Ndarray], Ndarray]) -> Ndarray:
     """Apply `fold` to each group of entries of the front dim; all members of the group receive the result."""
     out: Ndarray | None = None
     for group in groups:

@@ -27,13 +27,13 @@ from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     Line,
+    annotate_sends,
     as_slice,
     back_from,
     block_bytes,
     front_of,
     line_of,
-    sending,
-    settling,
+    settle_extents,
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
@@ -72,7 +72,7 @@ def _type(
     return ShapedArray(shape, x.dtype, x.weak_type, vma=varying)
 
 
-def _covered(pieces: Pieces, low: int, high: int) -> Iterator[Run]:
+def _covering_runs(pieces: Pieces, low: int, high: int) -> Iterator[Run]:
     """Positions [low, high) of the dim as runs."""
     at = low
     for source, first, place, length in pieces:
@@ -115,7 +115,7 @@ def _kernel(
     n, dims = math.prod(sizes), tuple(env.dim(a) for a in axes)
     at = env.lead - len(dims) + dim
     low, high = start + min(0, step * (n - 1)), start + max(0, step * (n - 1)) + width
-    runs = list(_covered(pieces, low, high))
+    runs = list(_covering_runs(pieces, low, high))
     parts = [wholes[s][(slice(None),) * at + (slice(first, first + m),)] for s, first, m in runs if s is not None]
     if len(runs) == 1 and parts:
         (whole,) = parts
@@ -220,7 +220,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return lambda *blocks: _kernel(env, *blocks, **params)
     own_parts = line.mine if step else line.mine[:1]
     at = 1 + env.lead - len(axes) + dim  # the dim's position once the parts are in front
-    settled = [settling(env, t, axes) for t in in_types]
+    settled = [settle_extents(env, t, axes) for t in in_types]
     rims = [
         _windows(env, axes, t.shape[dim], s, step, start, width, pieces) if parts else None
         for s, (t, parts) in enumerate(zip(in_types, split, strict=False))
@@ -230,7 +230,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     writes: list[tuple[int, int, int, int | None, int | None, int]] = []  # part, place, rows, source, take, first row
     for j, part in enumerate(own_parts):
         place, begin = 0, step * int(part) + start
-        for source, first, length in _covered(pieces, begin, begin + width):
+        for source, first, length in _covering_runs(pieces, begin, begin + width):
             rim = None if source is None else rims[source]
             if source is None or rim is None:
                 writes.append((j, place, length, source, None, first))
@@ -269,7 +269,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     for t, rim in zip(in_types, rims, strict=False):
         if rim is not None:
             sent += block_bytes(env, t, axes) // max(t.shape[dim], 1) * sum(where.size for _, where in rim.sends)
-    return sending(run, sent, line.ranks)
+    return annotate_sends(run, sent, line.ranks)
 
 
 class _Exchange:
@@ -292,7 +292,7 @@ class _Exchange:
 # -- as others see it ------------------------------------------------------------------------------------------------------
 
 
-def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
+def _bytes_sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
     """The bytes received by the device that holds the smallest part of its window itself."""
     dim, n = params["dim"], math.prod(sizes.get(a, 1) for a in params["axes"])
     device = np.arange(n)
@@ -340,7 +340,7 @@ def _boxes(eqn: Equation) -> tuple[tuple[int, ...], list[Box]] | None:
     dim, width, pieces = params["dim"], params["width"], params["pieces"]
     size = width * math.prod(params["sizes"])
     begin = params["start"]
-    if params["step"] != width or any(s is None for s, _, _ in _covered(pieces, begin, begin + size)):
+    if params["step"] != width or any(s is None for s, _, _ in _covering_runs(pieces, begin, begin + size)):
         return None
     out = eqn.outputs[0].aval.shape
     put = lambda shape, n: (*shape[:dim], n, *shape[dim + 1 :])  # noqa: E731
@@ -361,7 +361,7 @@ def without_gaps(params: Params) -> tuple[Params, int]:
     if params["step"] != width:
         return params, 0
     at, found, rows = begin, list[Piece](), 0
-    for source, first, length in _covered(params["pieces"], begin, begin + width * math.prod(params["sizes"])):
+    for source, first, length in _covering_runs(params["pieces"], begin, begin + width * math.prod(params["sizes"])):
         found.append((len(split) if source is None else source, first, at, length))
         rows = max(rows, length) if source is None else rows
         at += length
@@ -374,6 +374,6 @@ halo_exchange = define_collective(
     kernel=_kernel,
     rule=_keeps_dim,
     across=_across,
-    collective=Collective("permute", sent_of=_sent, moves=True, exchange=_exchange, told=("dim",), boxes=_boxes),
+    collective=Collective("permute", sent_of=_bytes_sent, moves=True, exchange=_exchange, told=("dim",), boxes=_boxes),
     small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),
 )

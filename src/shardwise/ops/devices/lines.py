@@ -18,7 +18,7 @@ from shardwise.base.caches import recent
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import ShapedArray
 from shardwise.ir.op import Params, Types
-from shardwise.runtime.blocks import expanded, from_front, in_front
+from shardwise.runtime.blocks import expand_dim, from_front, in_front
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import number_of, the_world
@@ -101,7 +101,7 @@ def front_of(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, 
     """This process's entries along `axes` in one front dim, and the merged leading dims."""
     dims = tuple([env.dim(a) for a in axes])
     for a, d in zip(axes, dims, strict=True):
-        block = expanded(block, d, env.extent(a))
+        block = expand_dim(block, d, env.extent(a))
     first = in_front(block, dims)
     if len(dims) == 1:
         return first, dims
@@ -121,7 +121,7 @@ def varying_axes(aval: ShapedArray) -> frozenset[str]:
     return aval.vma | aval.unreduced
 
 
-def settling(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callable[[Ndarray], Ndarray]:
+def settle_extents(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callable[[Ndarray], Ndarray]:
     """A function that sets the extents of a block of type `aval`, on all axes but `axes`, to those that the type implies.
 
     Blocks that are sent need this: their extents must be the same on all processes.
@@ -132,13 +132,13 @@ def settling(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callable[[Nd
         if a not in axes and env.extent(a) != 1
     ]
 
-    def settled(block: Ndarray) -> Ndarray:
+    def settle_block(block: Ndarray) -> Ndarray:
         for d, n in wanted:
             if block.shape[d] != n:
-                block = expanded(block, d, n) if n != 1 else block[(slice(None),) * d + (slice(0, 1),)]
+                block = expand_dim(block, d, n) if n != 1 else block[(slice(None),) * d + (slice(0, 1),)]
         return block
 
-    return settled
+    return settle_block
 
 
 def own_part(env: Env, block: Ndarray, axes: tuple[str, ...]) -> Ndarray:
@@ -163,7 +163,7 @@ def block_bytes(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> int:
     return aval.nbytes * math.prod(env.extent(a) for a in env.axis_names if a not in axes and a in varying_axes(aval))
 
 
-def sending(run: AnyKernel, sent: int, ranks: tuple[int, ...]) -> AnyKernel:
+def annotate_sends(run: AnyKernel, sent: int, ranks: tuple[int, ...]) -> AnyKernel:
     """Annotate `run`: each call makes one exchange between the processes `ranks` and sends `sent` bytes to others."""
     run.sent = sent  # type: ignore[attr-defined]
     run.ranks = ranks  # type: ignore[attr-defined]
@@ -176,7 +176,7 @@ def tag_of(what: str, env: Env, types: Types, params: Params) -> int:
     return number_of(" ".join([what, str(env.axis_sizes), *[t.str_short() for t in types], *shown]))
 
 
-def gathering(kernel: Kernel) -> Across:
+def gather_across(kernel: Kernel) -> Across:
     """`across` for any collective: gather every position along its axes, run its kernel, keep this process's part."""
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
@@ -185,7 +185,7 @@ def gathering(kernel: Kernel) -> Across:
         whole = whole_env(env, axes)
         if not line.crosses:
             return lambda *blocks: kernel(env, *blocks, **params)
-        settled, tag = settling(env, in_types[0], axes), tag_of("gather", env, in_types, params)
+        settled, tag = settle_extents(env, in_types[0], axes), tag_of("gather", env, in_types, params)
 
         def run(x: Ndarray, *more: Ndarray) -> Ndarray:
             front, dims = front_of(env, settled(x), axes)
@@ -194,7 +194,7 @@ def gathering(kernel: Kernel) -> Across:
             return own_part(env, kernel(whole, back_from(whole, every, axes, dims), *more, **params), axes)
 
         sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
-        return sending(run, sent, line.ranks)
+        return annotate_sends(run, sent, line.ranks)
 
     return across
 

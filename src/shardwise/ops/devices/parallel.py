@@ -20,7 +20,7 @@ from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
-from shardwise.ir.axis_scope import varying_checked, visible_type
+from shardwise.ir.axis_scope import checks_variance, visible_type
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_to_all import all_to_all_op
@@ -33,7 +33,7 @@ from shardwise.ops.elementwise.binary import div
 from shardwise.ops.elementwise.casts import convert, convert_element_type
 from shardwise.ops.elementwise.selection import select
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import do, filled
+from shardwise.ops.rules.derivative import do, full_cotangent
 
 # `lax/positional_axes.py` completes psum, pmean, pmax and pmin.
 __all__ = [
@@ -96,18 +96,18 @@ def _groups(groups: Any, n: int, api: str, equal: bool) -> tuple[tuple[int, ...]
     return result
 
 
-def _varying(x: Array, names: Axes) -> Array:
+def _make_varying(x: Array, names: Axes) -> Array:
     """`x`, typed as varying over the axes: those that its type lacks are added to it."""
     missing = tuple(a for a in names if a not in x.aval.vma)
-    if not missing or len(missing) == len(names) or not varying_checked():
+    if not missing or len(missing) == len(names) or not checks_variance():
         return x  # the op adds all of them
     return bind(pvary_op, x, axes=missing)
 
 
-def _summed(x: Array, names: Axes, api: str) -> Array:
+def _check_sum_axes(x: Array, names: Axes, api: str) -> Array:
     """`x`, checked: with checked types, a sum refuses a value that varies over only some of the axes."""
     missing = [a for a in names if a not in x.aval.vma]
-    if missing and len(missing) != len(names) and varying_checked():
+    if missing and len(missing) != len(names) and checks_variance():
         raise ValueError(
             f"jax.lax.{api} can only accept axis_name which corresponds to one of varying, unreduced, reduced or invarying state "
             f"of the input. Got input type {x.aval}, axes {names}: it varies over {sorted(set(names) - set(missing))} but not "
@@ -140,7 +140,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     def one(leaf: Any) -> Any:
         if isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool) and same:
             return leaf * (len(groups[0]) if groups else n)
-        value = _summed(_operand(leaf, "psum"), names, "psum")
+        value = _check_sum_axes(_operand(leaf, "psum"), names, "psum")
         if value.dtype == np.bool_:
             value = convert_element_type(value, np.dtype(np.int32))
         return bind(all_reduce, value, axes=names, kind="sum", groups=groups)
@@ -187,14 +187,14 @@ def _extremum(kind: str) -> Callable[..., Any]:
             return bind(all_reduce, value, axes=names, kind=kind, groups=groups)
 
         def one(leaf: Any) -> Any:
-            value = _varying(_operand(leaf, api), names)
+            value = _make_varying(_operand(leaf, api), names)
             if value.dtype.kind != "c":
                 return extremum(value)
             # Complex values are ordered by their real parts, then by their imaginary parts.
             first, second = unary.real(value), unary.imag(value)
             best = extremum(first)
             candidate = bitwise.bitwise_or(comparison.eq(first, best), comparison.ne(first, first))
-            other = filled(second.aval, none)
+            other = full_cotangent(second.aval, none)
             if second.aval.vma:
                 other = bind(pvary_op, other, axes=tuple(sorted(second.aval.vma)))
             return binary.complex(best, extremum(select(candidate, second, other)))
@@ -246,7 +246,7 @@ def all_gather(
     groups = _groups(axis_index_groups, math.prod(sizes), "all_gather", equal=True)
 
     def one(leaf: Any) -> Any:
-        value = _varying(_operand(leaf, "all_gather"), names)
+        value = _make_varying(_operand(leaf, "all_gather"), names)
         dim = _dim(axis, value.ndim if tiled else value.ndim + 1, "all_gather", "axis")
         out = bind(
             all_gather_op,
@@ -282,7 +282,7 @@ def psum_scatter(
     n = len(groups[0]) if groups else math.prod(sizes)
 
     def one(leaf: Any) -> Any:
-        value = _summed(_operand(leaf, "psum_scatter"), names, "psum_scatter")
+        value = _check_sum_axes(_operand(leaf, "psum_scatter"), names, "psum_scatter")
         dim = _dim(scatter_dimension, value.ndim, "psum_scatter", "scatter_dimension")
         size = value.shape[dim]
         if not tiled and size != n:
@@ -321,7 +321,7 @@ def all_to_all(
     n = len(groups[0]) if groups else math.prod(sizes)
 
     def one(leaf: Any) -> Any:
-        value = _varying(_operand(leaf, "all_to_all"), names)
+        value = _make_varying(_operand(leaf, "all_to_all"), names)
         split = _dim(split_axis, value.ndim, "all_to_all", "split_axis")
         concat = _dim(concat_axis, value.ndim, "all_to_all", "concat_axis")
         size = value.shape[split]
@@ -365,7 +365,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     if len({s for s, _ in pairs}) != len(pairs) or len({d for _, d in pairs}) != len(pairs):
         raise ValueError(f"ppermute sources and destinations must be unique, got {pairs}.")
     return tree_map(
-        lambda leaf: bind(ppermute_op, _varying(_operand(leaf, "ppermute"), names), axes=names, perm=pairs),
+        lambda leaf: bind(ppermute_op, _make_varying(_operand(leaf, "ppermute"), names), axes=names, perm=pairs),
         x,
     )
 

@@ -19,13 +19,13 @@ from shardwise.ops.devices.each import Operands, first_operands
 from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
+    annotate_sends,
     as_slice,
     back_from,
     block_bytes,
     front_of,
     line_of,
-    sending,
-    settling,
+    settle_extents,
     tag_of,
 )
 from shardwise.ops.devices.rules import same_dims
@@ -41,7 +41,7 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int],
 
 
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> Ndarray:
-    return _permuted(env, axes, _runs(env, axes, perm), x)
+    return _permute_front(env, axes, _runs(env, axes, perm), x)
 
 
 def _runs(env: Env, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> tuple[Run, ...]:
@@ -50,14 +50,14 @@ def _runs(env: Env, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) ->
     return runs_of([source_of.get(i) for i in range(math.prod(map(env.size, axes)))])
 
 
-def _permuted(env: Env, axes: tuple[str, ...], runs: tuple[Run, ...], x: Ndarray) -> Ndarray:
+def _permute_front(env: Env, axes: tuple[str, ...], runs: tuple[Run, ...], x: Ndarray) -> Ndarray:
     front, _, dims = merge_axes(env, x, axes)
     return unmerge_axes(env, rows_in_runs(front, runs), axes, dims)
 
 
 def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
     axes = params["axes"]
-    return partial(_permuted, env, axes, _runs(env, axes, params["perm"]))
+    return partial(_permute_front, env, axes, _runs(env, axes, params["perm"]))
 
 
 def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> list[Any]:
@@ -110,7 +110,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     fan = max(map(len, messages.values()))
     lengths = sorted({len(taken) for of in messages.values() for taken, _ in of.values()})
     filled = len(own_to) + sum(n for *_, n in takes) == len(line.mine)
-    settled, tag = settling(env, in_types[0], axes), tag_of("ppermute", env, in_types, params)
+    settled, tag = settle_extents(env, in_types[0], axes), tag_of("ppermute", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
         front, dims = front_of(env, settled(x), axes)
@@ -132,7 +132,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return back_from(env, out, axes, dims)
 
     sent = block_bytes(env, in_types[0], axes) * sum(len(taken) for taken, _ in messages[me].values())
-    return sending(run, sent, line.ranks)
+    return annotate_sends(run, sent, line.ranks)
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:

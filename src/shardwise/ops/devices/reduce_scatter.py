@@ -12,19 +12,19 @@ from shardwise.base.shapes import Ndarray
 from shardwise.ir import Absorbed, Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_slice import all_slice
-from shardwise.ops.devices.batching import Batched, reduced, require_single_axis, unmerged
+from shardwise.ops.devices.batching import Batched, reduce_dim, require_single_axis, split_dim
 from shardwise.ops.devices.declare import define_collective, shown_groups
-from shardwise.ops.devices.each import Operands, combined, first_operands, in_groups, parts
+from shardwise.ops.devices.each import Operands, combine_members, first_operands, in_groups, parts
 from shardwise.ops.devices.fronts import Groups, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
+    annotate_sends,
     back_from,
     block_bytes,
     front_of,
-    gathering,
+    gather_across,
     line_of,
-    sending,
-    settling,
+    settle_extents,
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
@@ -104,8 +104,8 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
         front = full_in_front(size, x, dim)
         return [do.reduce_scatter(front, **{**params, "dim": at + 1})], [0]
     require_single_axis("psum_scatter", axis, params)
-    total = reduced(params.get("kind", "sum"), full_in_front(size, x, dim), 0)
-    return [unmerged(total, at, size) if params["tiled"] else total], [at]
+    total = reduce_dim(params.get("kind", "sum"), full_in_front(size, x, dim), 0)
+    return [split_dim(total, at, size) if params["tiled"] else total], [at]
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
@@ -113,10 +113,10 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     axes, dim, tiled, kind = params["axes"], params["dim"], params["tiled"], params.get("kind", "sum")
     line = line_of(env, axes)
     if not line.crosses or params.get("groups") is not None:
-        return gathering(_kernel)(env, in_types, out_types, params)
+        return gather_across(_kernel)(env, in_types, out_types, params)
     monoid = MONOIDS[kind]
     at = env.lead - len(axes) + dim
-    settled, tag = settling(env, in_types[0], axes), tag_of("reduce_scatter", env, in_types, params)
+    settled, tag = settle_extents(env, in_types[0], axes), tag_of("reduce_scatter", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
         front, dims = front_of(env, settled(x), axes)
@@ -130,10 +130,10 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return back_from(env, out, axes, dims)
 
     away = line.n - len(line.mine)
-    return sending(run, block_bytes(env, in_types[0], axes) * away // line.n, line.ranks)
+    return annotate_sends(run, block_bytes(env, in_types[0], axes) * away // line.n, line.ranks)
 
 
-def _absorbed(params: Params) -> Absorbed | None:
+def _absorbed_reduction(params: Params) -> Absorbed | None:
     """As an absorbed reduction: an all-reduce, of which each device keeps its own part."""
     if params.get("groups") is not None or not params["tiled"]:
         return None
@@ -142,7 +142,7 @@ def _absorbed(params: Params) -> Absorbed | None:
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
     kind, dim, tiled = params.get("kind", "sum"), params["dim"], params["tiled"]
-    fold = lambda xs: parts(combined(kind, xs), len(xs), dim, tiled)  # noqa: E731
+    fold = lambda xs: parts(combine_members(kind, xs), len(xs), dim, tiled)  # noqa: E731
     return in_groups(first_operands(operands), params, fold)
 
 
@@ -159,7 +159,7 @@ psum_scatter_op = define_collective(
         "reduce_scatter",
         sent=lambda nbytes, n: (n - 1) * nbytes // n,
         computes=True,
-        absorbed=_absorbed,
+        absorbed=_absorbed_reduction,
         exchange=_exchange,
         called=lambda params: "psum_scatter",
         pattern="scatter",
@@ -171,6 +171,7 @@ psum_scatter_op = define_collective(
         change=shown_groups,
     ),
     small=SmallForm(
-        later("shardwise.ops.devices.small_scatter", "scattered"), later("shardwise.ops.devices.small_scatter", "fits")
+        later("shardwise.ops.devices.small_scatter", "write_scatter"),
+        later("shardwise.ops.devices.small_scatter", "fits"),
     ),
 )

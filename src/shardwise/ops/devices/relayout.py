@@ -20,8 +20,8 @@ from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
-from shardwise.ops.devices.lines import Kernel, as_slice, block_bytes, line_of, sending, settling, tag_of
-from shardwise.runtime.blocks import expanded
+from shardwise.ops.devices.lines import Kernel, annotate_sends, as_slice, block_bytes, line_of, settle_extents, tag_of
+from shardwise.runtime.blocks import expand_dim
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import Message, Route, the_world
@@ -154,7 +154,7 @@ def _kernel(
     lead, names = env.lead, env.axis_names
     held = [a for splitting in source for a in splitting]
     for a in held:
-        x = expanded(x, env.dim(a), env.size(a))
+        x = expand_dim(x, env.dim(a), env.size(a))
     unused = [env.dim(a) for a in axes if a not in held]
     x = x[tuple(slice(0, 1) if d in unused else slice(None) for d in range(x.ndim))]
     carried = [d for d in range(lead) if d >= len(names) or names[d] not in axes]
@@ -187,7 +187,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         order += [*(env.dim(a) for a in splitting), lead + d]
     back = _way_back(env, target, carried)
     out_split = [n for d, splitting in enumerate(target) for n in (*(extents[a] for a in splitting), out_aval.shape[d])]
-    settled, tag = settling(env, aval, source_axes), tag_of("relayout", env, in_types, params)
+    settled, tag = settle_extents(env, aval, source_axes), tag_of("relayout", env, in_types, params)
     c = len(carried)
     per_dim = lambda parts: [n for d, numbers in enumerate(parts) for n in (len(numbers), inner[d])]  # noqa: E731
     moves = way.route
@@ -196,7 +196,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     def run(x: Ndarray) -> Ndarray:
         x = settled(x)
         for a in source_axes:
-            x = expanded(x, env.dim(a), extents[a])
+            x = expand_dim(x, env.dim(a), extents[a])
         if unused:
             x = x[tuple(slice(0, 1) if d in unused else slice(None) for d in range(x.ndim))]
         loops = tuple(x.shape[d] for d in carried)
@@ -226,7 +226,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return back(out.reshape(loops + tuple(out_split)))
 
     unit = block_bytes(env, aval, axes) // max(aval.size, 1) * math.prod(inner)
-    return sending(run, unit * sum(math.prod(map(len, m.shared)) for m in moves.sends), way.ranks)
+    return annotate_sends(run, unit * sum(math.prod(map(len, m.shared)) for m in moves.sends), way.ranks)
 
 
 def _way_back(env: Env, target: DimAxes, carried: Sequence[int]) -> Any:
@@ -276,7 +276,7 @@ def _nothing_splits(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((((),) * in_types[0].ndim,), (((),) * out_types[0].ndim,), (), ())
 
 
-def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
+def _bytes_sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
     (x,), source, target = in_types, params["source"], params["target"]
     known = dict(zip(params["axes"], params["sizes"], strict=True))
     shape = [n * math.prod(known[a] for a in axes) for n, axes in zip(x.shape, source, strict=True)]
@@ -308,5 +308,5 @@ relayout_op = define_collective(
     kernel=_kernel,
     rule=_nothing_splits,
     across=_across,
-    collective=Collective("relayout", sent_of=_sent, moves=True, exchange=_exchange),
+    collective=Collective("relayout", sent_of=_bytes_sent, moves=True, exchange=_exchange),
 )

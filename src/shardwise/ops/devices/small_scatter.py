@@ -9,7 +9,15 @@ from shardwise.ir import Equation, Spread
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.small import BodyWriter, Value, Wanted, moves_fit, over_devices, reduction_fits, relocated
+from shardwise.runtime.small import (
+    BodyWriter,
+    Value,
+    Wanted,
+    moves_fit,
+    over_devices,
+    reduction_fits,
+    relocate_elements,
+)
 
 
 def fits(eqn: Equation, spread: Spread) -> bool:
@@ -17,7 +25,7 @@ def fits(eqn: Equation, spread: Spread) -> bool:
     return reduction_fits(eqn, eqn.params.get("kind", "sum")) and moves_fit(eqn, spread)
 
 
-def scattered(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def write_scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The devices' parts."""
     params, code, (out,) = eqn.params, body.code, eqn.outputs
     axes, sizes, dim = params["axes"], params["sizes"], params["dim"]
@@ -28,4 +36,4 @@ def scattered(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: 
         return taken if params["tiled"] else taken.squeeze(code.lead + dim)
 
     total = over_devices(code, MONOIDS[params.get("kind", "sum")], values[0], axes, (), dtype_name(out.aval))
-    return [relocated(code, out, [total], parts, wanted[0])]
+    return [relocate_elements(code, out, [total], parts, wanted[0])]

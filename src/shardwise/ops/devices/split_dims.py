@@ -17,7 +17,7 @@ import numpy as np
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Axes, Ndarray
 from shardwise.ops.devices.all_reduce import all_reduce
-from shardwise.runtime.blocks import expanded, with_ones
+from shardwise.runtime.blocks import expand_dim, with_ones
 from shardwise.runtime.env import Env
 
 
@@ -48,7 +48,7 @@ def join(env: Env, x: Ndarray, split: Sequence[Axes], *others: Ndarray) -> Joine
             return None
         begins[d] = first * x.shape[env.lead + d]
     for d in gone:
-        x = expanded(x, d, env.extent(env.axis_names[d]))
+        x = expand_dim(x, d, env.extent(env.axis_names[d]))
     order = [i for i in range(env.lead) if i not in gone]
     shape = [x.shape[i] for i in order]
     for d, axes in enumerate(split):
@@ -106,14 +106,14 @@ def cut(env: Env, x: Ndarray, split: Sequence[Axes]) -> Ndarray:
     return x.reshape(shape).transpose([place[i] for i in range(x.ndim)])
 
 
-def moved_in(env: Env, x: Ndarray, axes: Axes) -> Ndarray:
+def move_axes_in(env: Env, x: Ndarray, axes: Axes) -> Ndarray:
     """`x` with the leading dims of `axes` turned into the first dims of the shard; extents of 1 remain in their place."""
     dims = [env.dim(a) for a in axes]
     order = [*(i for i in range(env.lead) if i not in dims), *dims, *range(env.lead, x.ndim)]
     return with_ones(x.transpose(order), dims)
 
 
-def combined(env: Env, x: Ndarray, axes: Axes, kind: str) -> Ndarray:
+def reduce_axes(env: Env, x: Ndarray, axes: Axes, kind: str) -> Ndarray:
     """The reduction over this process's devices along `axes`."""
     assert all_reduce.kernel is not None
     own = Env(env.axis_names, tuple(env.extent(a) for a in env.axis_names), env.extra)

@@ -40,7 +40,7 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim:
     return ShapedArray(x.shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
 
 
-def _transformed(x: Ndarray, at: int, inverse: bool) -> Ndarray:
+def _transform_dim(x: Ndarray, at: int, inverse: bool) -> Ndarray:
     return pocketfft.transform(x, (at,), inverse, thread_count() if x.size >= _THREADED else 1)
 
 
@@ -49,7 +49,7 @@ def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ..
     at = env.lead - len(axes) + dim
     whole = with_dim_at(front, 0, at)
     shape = whole.shape
-    out = _transformed(whole.reshape(*shape[:at], n * shape[at + 1], *shape[at + 2 :]), at, inverse)
+    out = _transform_dim(whole.reshape(*shape[:at], n * shape[at + 1], *shape[at + 2 :]), at, inverse)
     return unmerge_axes(env, with_dim_at(out.reshape(shape), at, 0), axes, dims)
 
 
@@ -73,21 +73,21 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
 
     def run(x: Ndarray) -> Ndarray:
         x = swaps[0](with_dim_at(x, env.lead + dim, -1)[..., None, :])
-        x = swaps[1](_transformed(x, -2, inverse) * turn)
-        x = swaps[2](_transformed(x, -1, inverse).swapaxes(-1, -2))
+        x = swaps[1](_transform_dim(x, -2, inverse) * turn)
+        x = swaps[2](_transform_dim(x, -1, inverse).swapaxes(-1, -2))
         return with_dim_at(x.reshape(*x.shape[:-2], length), -1, env.lead + dim)
 
     return run
 
 
-def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
+def _bytes_sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
     n = math.prod(sizes.get(a, 1) for a in params["axes"])
     return 3 * (n - 1) * in_types[0].nbytes // n
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
     parts = first_operands(operands)
-    whole = _transformed(np.concatenate(parts, params["dim"]), params["dim"], params["inverse"])
+    whole = _transform_dim(np.concatenate(parts, params["dim"]), params["dim"], params["inverse"])
     return np.split(whole, len(parts), params["dim"])
 
 
@@ -99,6 +99,6 @@ split_fft = define_collective(
     across=_across,
     makes_nan=True,
     collective=Collective(
-        "fft", sent_of=_sent, computes=True, exchange=_exchange, told=("dim", "inverse"), pattern="transpose"
+        "fft", sent_of=_bytes_sent, computes=True, exchange=_exchange, told=("dim", "inverse"), pattern="transpose"
     ),
 )

@@ -19,7 +19,16 @@ from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
 from shardwise.ops.devices.even_cuts import bytes_shown, even_cuts
 from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
-from shardwise.ops.devices.lines import Line, back_from, block_bytes, front_of, line_of, sending, settling, tag_of
+from shardwise.ops.devices.lines import (
+    Line,
+    annotate_sends,
+    back_from,
+    block_bytes,
+    front_of,
+    line_of,
+    settle_extents,
+    tag_of,
+)
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.order import comparable, sorted_rows
 from shardwise.runtime.blocks import with_dim_at
@@ -108,7 +117,7 @@ class Runs:
             every[self.runs_of(k)] = take
         return every
 
-    def exchanged(self, x: Ndarray, cuts: Ndarray, tag: int) -> Ndarray:
+    def exchange_pieces(self, x: Ndarray, cuts: Ndarray, tag: int) -> Ndarray:
         """Exchange pieces of sorted runs [own run, row, position]: each run receives its pieces, ordered by source run."""
         line, count, (_, rows, size) = self.line, self.count, x.shape
         lengths = np.diff(cuts, axis=2)  # [from run, row, to run]
@@ -160,7 +169,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
     if not line.crosses:
         return lambda *blocks: _kernel(env, *blocks, **params)
     runs = Runs(line)
-    settled = [settling(env, t, axes) for t in in_types]
+    settled = [settle_extents(env, t, axes) for t in in_types]
     cutting = tag_of("cuts of split_sort", env, in_types, params)
     tags = [tag_of(f"split_sort {i}", env, in_types, params) for i in range(len(in_types))]
     lead = env.lead - len(axes)
@@ -182,7 +191,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
             cuts = runs.gather(own, cutting)
         else:
             cuts = even_cuts(keys, runs.count, runs.mine, lambda x: runs.gather(x, cutting))
-        parts = [runs.exchanged(x, cuts, tag) for x, tag in zip(parts, tags, strict=True)]
+        parts = [runs.exchange_pieces(x, cuts, tag) for x, tag in zip(parts, tags, strict=True)]
         return tuple(back_from(env, as_front(x, shape), axes, dims) for x in sorted_rows(parts, 2, 2, stable, num_keys))
 
     def as_runs(front: Ndarray) -> Ndarray:
@@ -197,13 +206,13 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
         return with_dim_at(grouped.reshape(shape[0], *others, shape[at]), -1, at)
 
     sent = sum(block_bytes(env, t, axes) * len(line.mine) * (line.n - len(line.mine)) // line.n for t in in_types)
-    return sending(run, sent, line.ranks)
+    return annotate_sends(run, sent, line.ranks)
 
 
 # -- as others see it ------------------------------------------------------------------------------------------------------
 
 
-def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
+def _bytes_sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
     """The bytes that a device sends: elements of evenly mixed rows, and samples of its keys to find the cuts."""
     n = math.prod(sizes.get(a, 1) for a in params["axes"])
     shape = in_types[0].shape
@@ -237,6 +246,6 @@ split_sort = define_collective(
     multiple_results=True,
     across=_across,
     collective=Collective(
-        "sort", sent_of=_sent, computes=True, exchange=_exchange, told=("dimension",), pattern="transpose"
+        "sort", sent_of=_bytes_sent, computes=True, exchange=_exchange, told=("dimension",), pattern="transpose"
     ),
 )

@@ -27,7 +27,7 @@ def _pvary_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
     return [do.pcast(ct, axes=parts, to="unreduced") if parts else ct]
 
 
-def _unchanged(position: int, operands: Any, params: Any) -> Any:
+def _first_operand(position: int, operands: Any, params: Any) -> Any:
     return operands[0]
 
 
@@ -41,7 +41,7 @@ pvary_op = define_collective(
     jvp="linear",
     transpose=_pvary_transpose,
     batch=pointwise("pvary"),
-    collective=Collective("pvary", alone=_unchanged),
+    collective=Collective("pvary", alone=_first_operand),
     shown=Shown(name=lambda: config.dialect.jaxprs.pvary),
     keys=HANDS_ON,
 )
@@ -69,6 +69,6 @@ pcast_op = define_collective(
     jvp="linear",
     transpose=_pcast_transpose,
     batch=pointwise("pcast"),
-    collective=Collective("pcast", alone=_unchanged),
+    collective=Collective("pcast", alone=_first_operand),
     keys=HANDS_ON,
 )

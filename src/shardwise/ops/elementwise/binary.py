@@ -12,9 +12,9 @@ from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ops.elementwise import complex_loops
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.casts import convert
-from shardwise.ops.rules.derivative import along, back, do, scalar, strongly, unknown
+from shardwise.ops.rules.derivative import along, back, do, scalar, strongly, unknown_derivative
 from shardwise.ops.rules.operands import (
-    aligned,
+    align_blocks,
     broadcast_shape,
     check_kind,
     check_same_dtype,
@@ -106,7 +106,7 @@ def extremum_share(winner: Any, loser: Any, out: Any) -> Any:
     )
 
 
-def _chosen_left(t: Any, z: Any, x: Any, y: Any) -> Any:
+def _left_share(t: Any, z: Any, x: Any, y: Any) -> Any:
     return do.mul(t, extremum_share(x, y, z))
 
 
@@ -210,7 +210,7 @@ max_p = elementwise_op(
     "biufc",
     "biufc",
     emit=ir.MAX,
-    push=(_chosen_left, _chosen_right),
+    push=(_left_share, _chosen_right),
     ufunc_of=lambda x, y: extrema.function("max", x),
 )
 min_p = elementwise_op(
@@ -219,7 +219,7 @@ min_p = elementwise_op(
     "biufc",
     "biufc",
     emit=ir.MIN,
-    push=(_chosen_left, _chosen_right),
+    push=(_left_share, _chosen_right),
     ufunc_of=lambda x, y: extrema.function("min", x),
 )
 atan2_p = elementwise_op(
@@ -241,7 +241,7 @@ nextafter_p = elementwise_op(
     "f",
     "f",
     emit=ir.NEXTAFTER,
-    push=(unknown("nextafter", "x1"), unknown("nextafter", "x2")),
+    push=(unknown_derivative("nextafter", "x1"), unknown_derivative("nextafter", "x2")),
 )
 mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu", emit=ir.MULHI)
 
@@ -258,7 +258,7 @@ def _complex_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
 
 
 def _complex_kernel(env: Env, x: Ndarray, y: Ndarray) -> Ndarray:
-    return _complex(*aligned(env, (x, y)))
+    return _complex(*align_blocks(env, (x, y)))
 
 
 complex_p = define_op(
@@ -290,7 +290,7 @@ def _pow(x: Ndarray, y: Ndarray) -> Ndarray:
 
 
 def _pow_kernel(env: Env, x: Ndarray, y: Ndarray) -> Ndarray:
-    return _pow_of(x.dtype, y.dtype)(*aligned(env, (x, y)))
+    return _pow_of(x.dtype, y.dtype)(*align_blocks(env, (x, y)))
 
 
 def _pow_of(x: Any, y: Any) -> Any:

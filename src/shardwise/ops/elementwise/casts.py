@@ -46,7 +46,7 @@ def _convert_compile(env: Env, in_types: Types, out_types: Types, params: Params
     return caster(physical(in_types[0].dtype), physical(params["new_dtype"]))
 
 
-def _typed_as(ct: Any, aval: ShapedArray) -> Any:
+def _cast_cotangent(ct: Any, aval: ShapedArray) -> Any:
     """The cotangent in the operand's original dtype and weak type."""
     if ct.dtype == aval.dtype and ct.aval.weak_type == aval.weak_type:
         return ct
@@ -67,7 +67,7 @@ convert_element_type_p = define_op(
     emit=ir.CONVERT,
     additive=True,
     jvp=along("convert_element_type", lambda t, y, x, **params: do.convert_element_type(t, **params)),
-    transpose=back(lambda ct, x, **params: _typed_as(ct, x.aval)),
+    transpose=back(lambda ct, x, **params: _cast_cotangent(ct, x.aval)),
     keys=HANDS_ON,
     shown=Shown(parts=_parts),
 )
@@ -104,17 +104,17 @@ def _float_to_int(x: Ndarray, dtype: Any) -> Ndarray:
         x = x.astype(np.float32)
     low, high = int_limits(dtype)
     if dtype.name in ("int32", "int64"):
-        return _saturated(x, x.astype(dtype), high)
+        return _saturate(x, x.astype(dtype), high)
     if dtype.name == "uint64":
         half = x.dtype.type(2.0**63)
         big = x >= half
-        out = _saturated(np.where(big, x - half, np.maximum(x, 0)), None, 2**63 - 1).view(np.uint64)
+        out = _saturate(np.where(big, x - half, np.maximum(x, 0)), None, 2**63 - 1).view(np.uint64)
         return np.where(x >= 2.0**64, np.uint64(high), out + big.astype(np.uint64) * np.uint64(2**63))
     wide = np.dtype(np.int64 if high > 2**31 - 1 else np.int32)
     return np.clip(_float_to_int(x, wide), low, high).astype(dtype)
 
 
-def _saturated(x: Ndarray, raw: Ndarray | None, high: int) -> Ndarray:
+def _saturate(x: Ndarray, raw: Ndarray | None, high: int) -> Ndarray:
     """`raw` (x cast to an integer) with out-of-range values saturated."""
     out = np.asarray(x.astype(np.int64) if raw is None else raw)
     suspect = out == int_limits(out.dtype)[0]  # the processor's result for values out of range

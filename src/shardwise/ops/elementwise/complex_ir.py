@@ -84,12 +84,12 @@ def square(w: Lanes, x: Lane) -> Lane:
     (real, imag), (first, second) = w.parts_of(x), w.parts_of(out)
     odd = _not(w, _both_are_finite(w, first, second))
 
-    def found() -> list[str]:
+    def write_scaled() -> list[str]:
         far = w.mul(w.sub(real, imag), w.add(real, imag))
         twice = w.mul(w.like(2, real), w.mul(real, imag))
         return [w.select(odd, far, first).ref, w.select(odd, twice, second).ref]
 
-    refs = w.branch(w.some(odd), found, [first.ref, second.ref], [w.vector(real.type)] * 2, RARE)
+    refs = w.branch(w.some(odd), write_scaled, [first.ref, second.ref], [w.vector(real.type)] * 2, RARE)
     return w.complex_of(*[Lane(ref, real.dtype) for ref in refs])
 
 
@@ -120,10 +120,10 @@ def quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
     real, imag = usual = divided_parts(w, *parts)
     lost = w.binary("and", w.isnan(real), w.isnan(imag))
 
-    def found() -> list[str]:
+    def write_lost() -> list[str]:
         return [out.ref for out in _lost_quotient(w, parts, lost, usual)]
 
-    refs = w.branch(w.some(lost), found, [v.ref for v in usual], [w.vector(real.type)] * 2, RARE)
+    refs = w.branch(w.some(lost), write_lost, [v.ref for v in usual], [w.vector(real.type)] * 2, RARE)
     return w.complex_of(*[Lane(ref, "float64") for ref in refs])
 
 
@@ -136,21 +136,21 @@ def _narrow_quotient(w: Lanes, parts: tuple[Lane, Lane, Lane, Lane]) -> Lane:
     larger = w.bits_of(w.select(w.compare("ge", w.abs(c), w.abs(d)), c, d))
     sign = w.binary("and", larger, w.like(-(2**31), larger))
 
-    def turned(v: Lane) -> Lane:
+    def flip_sign(v: Lane) -> Lane:
         return w.floats_of(w.binary("xor", w.bits_of(v), sign), "float32")
 
-    a, b, c, d = (w.convert(v, "float64") for v in (a, b, turned(c), turned(d)))
+    a, b, c, d = (w.convert(v, "float64") for v in (a, b, flip_sign(c), flip_sign(d)))
     scale = w.div(w.like(1, a), w.fma(c, c, w.mul(d, d)))
     real, imag = w.fma(a, c, w.mul(b, d)), w.fma(b, c, w.neg(w.mul(a, d)))
-    usual = [turned(w.convert(w.mul(v, scale), "float32")) for v in (real, imag)]
+    usual = [flip_sign(w.convert(w.mul(v, scale), "float32")) for v in (real, imag)]
     lost = w.binary("and", w.isnan(usual[0]), w.isnan(usual[1]))
 
-    def found() -> list[str]:
+    def write_lost() -> list[str]:
         made = divided_parts(w, *(w.convert(v, "float64") for v in parts))
         narrow = [w.convert(v, "float32") for v in _lost_quotient(w, parts, lost, made)]
         return [w.select(lost, new, old).ref for new, old in zip(narrow, usual, strict=True)]
 
-    refs = w.branch(w.some(lost), found, [v.ref for v in usual], [w.vector("float")] * 2, RARE)
+    refs = w.branch(w.some(lost), write_lost, [v.ref for v in usual], [w.vector("float")] * 2, RARE)
     return w.complex_of(*[Lane(ref, "float32") for ref in refs])
 
 
@@ -186,7 +186,7 @@ def by_ufunc(ufunc: str) -> Write:
     return lambda w, *operands: each_by_ufunc(w, ufunc, *operands)[0]
 
 
-def _defined(function: Write, where: Where) -> Write:
+def _define_where(function: Write, where: Where) -> Write:
     """`function`, but NaN in both parts unless ``where(real, imag)``."""
 
     def write(w: Lanes, x: Lane) -> Lane:
@@ -285,10 +285,10 @@ def _in_double(parts: Callable[..., Parts], special: Write) -> Write:
         nothing = w.binary("and", w.compare("eq", real, zero), w.compare("eq", imag, zero))
         odd = w.binary("or", nothing, _not(w, _both_are_finite(w, real, imag)))
 
-        def found() -> list[str]:
+        def write_special() -> list[str]:
             return [w.select(odd, y, z).ref for y, z in zip(w.parts_of(special(w, x)), (real, imag), strict=True)]
 
-        refs = w.branch(w.some(odd), found, [real.ref, imag.ref], [w.vector("float")] * 2, RARE)
+        refs = w.branch(w.some(odd), write_special, [real.ref, imag.ref], [w.vector("float")] * 2, RARE)
         return w.complex_of(*[Lane(ref, "float32") for ref in refs])
 
     return write
@@ -296,7 +296,7 @@ def _in_double(parts: Callable[..., Parts], special: Write) -> Write:
 
 def _expm1(w: Lanes, x: Lane) -> Lane:
     """Real for real numbers. The real part is a difference, so that its zeros are positive."""
-    real, imag = w.parts_of(_defined(by_ufunc("numpy.expm1"), _second_is_finite)(w, x))
+    real, imag = w.parts_of(_define_where(by_ufunc("numpy.expm1"), _second_is_finite)(w, x))
     given = w.parts_of(x)[1]
     whole = w.compare("eq", given, w.like(0, given))
     return w.complex_of(w.add(real, w.like(0, real)), w.select(whole, given, imag))
@@ -355,10 +355,10 @@ def power(w: Lanes, x: Lane, y: Lane) -> Lane:
 
 
 def _root(w: Lanes, x: Lane) -> Lane:
-    return _cut_along(1, _defined(by_ufunc("numpy.sqrt"), _no_nan), _below(0))(w, x)
+    return _cut_along(1, _define_where(by_ufunc("numpy.sqrt"), _no_nan), _below(0))(w, x)
 
 
-exp = _in_double(exp_parts, _defined(by_ufunc("numpy.exp"), _second_is_finite))
+exp = _in_double(exp_parts, _define_where(by_ufunc("numpy.exp"), _second_is_finite))
 sqrt = _in_double(sqrt_parts, _root)
 FUNCTIONS: dict[str, Write] = {
     "exp": exp,
@@ -366,15 +366,15 @@ FUNCTIONS: dict[str, Write] = {
     "rsqrt": lambda w, x: reciprocal(w, sqrt(w, x)),
     "logistic": _logistic,
     "expm1": _expm1,
-    "exp2": _defined(by_ufunc("numpy.exp2"), _both_are_finite),
-    "log": _defined(by_ufunc("numpy.log"), _no_nan),
-    "log1p": _defined(_log1p_near_one, _no_nan),
-    "sin": _defined(by_ufunc("numpy.sin"), _first_is_finite),
-    "cos": _defined(by_ufunc("numpy.cos"), _first_is_finite),
-    "tan": _defined(by_ufunc("numpy.tan"), _other_is_known),
-    "sinh": _defined(by_ufunc("numpy.sinh"), _second_is_finite),
-    "cosh": _defined(by_ufunc("numpy.cosh"), _second_is_finite),
-    "tanh": _defined(by_ufunc("numpy.tanh"), _one_is_known),
+    "exp2": _define_where(by_ufunc("numpy.exp2"), _both_are_finite),
+    "log": _define_where(by_ufunc("numpy.log"), _no_nan),
+    "log1p": _define_where(_log1p_near_one, _no_nan),
+    "sin": _define_where(by_ufunc("numpy.sin"), _first_is_finite),
+    "cos": _define_where(by_ufunc("numpy.cos"), _first_is_finite),
+    "tan": _define_where(by_ufunc("numpy.tan"), _other_is_known),
+    "sinh": _define_where(by_ufunc("numpy.sinh"), _second_is_finite),
+    "cosh": _define_where(by_ufunc("numpy.cosh"), _second_is_finite),
+    "tanh": _define_where(by_ufunc("numpy.tanh"), _one_is_known),
     "asin": _cut_along(1, by_ufunc("numpy.arcsin"), _beyond_one(0)),
     "acos": _cut_along(1, by_ufunc("numpy.arccos"), _beyond_one(0)),
     "atan": by_ufunc("numpy.arctan"),

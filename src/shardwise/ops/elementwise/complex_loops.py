@@ -45,7 +45,7 @@ _exp_loop, _sqrt_loop = _ufunc("exp", _exp), _ufunc("sqrt", _sqrt)
 _div_loop = lru_cache(maxsize=1)(lambda: ufunc_of_loop("divide", complex_ir.quotient, 2, "complex64"))
 
 
-def _computed(
+def _compute_blocks(
     made: Callable[[], np.ufunc | None], special: Callable[..., Ndarray], blocks: tuple[Ndarray, ...]
 ) -> Ndarray:
     """The ufunc of complex64 blocks, and `special` where its results are zero or not finite; `special` for other types."""
@@ -80,17 +80,17 @@ def _in_parts(loop: np.ufunc, blocks: tuple[Ndarray, ...]) -> Ndarray:
 
 def exp(x: Ndarray) -> Ndarray:
     """``e**x``."""
-    return _computed(_exp_loop, complex_points.exp, (x,))
+    return _compute_blocks(_exp_loop, complex_points.exp, (x,))
 
 
 def sqrt(x: Ndarray) -> Ndarray:
     """The square root with a non-negative real part."""
-    return _computed(_sqrt_loop, complex_points.sqrt, (x,))
+    return _compute_blocks(_sqrt_loop, complex_points.sqrt, (x,))
 
 
 def divide(x: Ndarray, y: Ndarray) -> Ndarray:
     """``x / y``; of complex64 in float64, rounded once."""
-    return _computed(_div_loop, _divide, (x, y))
+    return _compute_blocks(_div_loop, _divide, (x, y))
 
 
 def _divide(x: Ndarray, y: Ndarray) -> Ndarray:

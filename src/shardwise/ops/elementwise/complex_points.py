@@ -15,7 +15,7 @@ from shardwise.base.shapes import Ndarray
 Parts = tuple[Ndarray, Ndarray]
 
 
-def _defined(ufunc: Any, where: Callable[[Ndarray, Ndarray], Ndarray]) -> Callable[[Ndarray], Ndarray]:
+def _define_where(ufunc: Any, where: Callable[[Ndarray, Ndarray], Ndarray]) -> Callable[[Ndarray], Ndarray]:
     """`ufunc`, but NaN in both parts unless ``where(real, imag)``."""
 
     def function(x: Ndarray) -> Ndarray:
@@ -44,17 +44,17 @@ def _no_nan(first: Ndarray, second: Ndarray) -> Ndarray:
     return ~(np.isnan(first) | np.isnan(second))  # the C library treats infinity as larger than NaN
 
 
-exp = _defined(np.exp, _second_is_finite)
-exp2 = _defined(np.exp2, _both_are_finite)
-cosh = _defined(np.cosh, _second_is_finite)
-sinh = _defined(np.sinh, _second_is_finite)
-tanh = _defined(np.tanh, lambda real, imag: np.isfinite(imag) | ~np.isfinite(real))
-cos = _defined(np.cos, _first_is_finite)
-sin = _defined(np.sin, _first_is_finite)
-tan = _defined(np.tan, lambda real, imag: np.isfinite(real) | ~np.isfinite(imag))
-absolute = _defined(np.absolute, _no_nan)
-log = _defined(np.log, _no_nan)
-_less_one = _defined(np.expm1, _second_is_finite)
+exp = _define_where(np.exp, _second_is_finite)
+exp2 = _define_where(np.exp2, _both_are_finite)
+cosh = _define_where(np.cosh, _second_is_finite)
+sinh = _define_where(np.sinh, _second_is_finite)
+tanh = _define_where(np.tanh, lambda real, imag: np.isfinite(imag) | ~np.isfinite(real))
+cos = _define_where(np.cos, _first_is_finite)
+sin = _define_where(np.sin, _first_is_finite)
+tan = _define_where(np.tan, lambda real, imag: np.isfinite(real) | ~np.isfinite(imag))
+absolute = _define_where(np.absolute, _no_nan)
+log = _define_where(np.log, _no_nan)
+_less_one = _define_where(np.expm1, _second_is_finite)
 
 
 def expm1(x: Ndarray) -> Ndarray:
@@ -96,7 +96,7 @@ def _square_and_rest(a: Ndarray) -> Parts:
 
 
 _log1p_near_one.__name__ = "log1p"
-log1p = _defined(_log1p_near_one, _no_nan)
+log1p = _define_where(_log1p_near_one, _no_nan)
 
 
 def _cut_along(part: str, ufunc: Any, where: Callable[[Ndarray, Ndarray], Ndarray]) -> Callable[[Ndarray], Ndarray]:
@@ -118,7 +118,7 @@ def _cut_along(part: str, ufunc: Any, where: Callable[[Ndarray, Ndarray], Ndarra
     return function
 
 
-sqrt = _cut_along("imag", _defined(np.sqrt, _no_nan), lambda real, imag: real < 0)
+sqrt = _cut_along("imag", _define_where(np.sqrt, _no_nan), lambda real, imag: real < 0)
 asin = _cut_along("imag", np.arcsin, lambda real, imag: np.abs(real) > 1)
 acos = _cut_along("imag", np.arccos, lambda real, imag: np.abs(real) > 1)
 acosh = _cut_along("imag", np.arccosh, lambda real, imag: real < 1)

@@ -42,10 +42,10 @@ def _power(w: Lanes, x: Lane, *, y: int) -> Lane:
     result: Lane | None = None
     while y:
         if y & 1:
-            result = x if result is None else w.narrowed(complex_ir.product(w, result, x))
+            result = x if result is None else w.round_narrow(complex_ir.product(w, result, x))
         y >>= 1
         if y:
-            x = w.narrowed(complex_ir.product(w, x, x))
+            x = w.round_narrow(complex_ir.product(w, x, x))
     return w.like(1, x) if result is None else result
 
 

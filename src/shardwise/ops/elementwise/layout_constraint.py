@@ -61,10 +61,10 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
     """
     leaves, tree = tree_flatten(x)
     given = broadcast_prefix(layouts, x)
-    return tree_unflatten(tree, [_constrained(leaf, layout) for leaf, layout in zip(leaves, given, strict=True)])
+    return tree_unflatten(tree, [_constrain_layout(leaf, layout) for leaf, layout in zip(leaves, given, strict=True)])
 
 
-def _constrained(x: Any, layout: Layout) -> Array:
+def _constrain_layout(x: Any, layout: Layout) -> Array:
     value = as_array(as_value(x))
     if len(layout.major_to_minor) != value.ndim:
         raise ValueError(

@@ -16,8 +16,8 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise import normal_slopes, scipy_ir
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.elementwise.parameter_slopes import hyp1f1_slope, hyp2f1_slope
-from shardwise.ops.rules.derivative import Pushes, do, later, unknown
-from shardwise.ops.rules.operands import aligned, broadcast_shape, check_kind, check_same_dtype, elementwise_op
+from shardwise.ops.rules.derivative import Pushes, do, later, unknown_derivative
+from shardwise.ops.rules.operands import align_blocks, broadcast_shape, check_kind, check_same_dtype, elementwise_op
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule, pointwise_rule
 
@@ -139,7 +139,7 @@ _PUSHES: dict[str, Pushes] = {
     "betaln": (lambda t, y, a, b: do.mul(t, _betaln_slope(a, b)), lambda t, y, a, b: do.mul(t, _betaln_slope(b, a))),
     "expi": lambda t, y, x: do.mul(t, do.div(do.exp(x), x)),
     "loggamma": lambda t, y, x: do.mul(t, _call("psi", x)),
-    "expn": (unknown("expn", "its order"), lambda t, y, n, x: do.mul(t, do.neg(_call("expn", do.sub(n, 1), x)))),
+    "expn": (unknown_derivative("expn", "its order"), lambda t, y, n, x: do.mul(t, do.neg(_call("expn", do.sub(n, 1), x)))),
     "spence": _spence_push,
     "ndtri": lambda t, y, x: do.mul(t, do.div(1, _bell(y))),
     "log_ndtr": _slope("log_ndtr_slope"),
@@ -157,7 +157,7 @@ _PUSHES: dict[str, Pushes] = {
                lambda t, y, a, b, c, x: do.mul(t, do.mul(do.div(do.mul(a, b), c),
                                                          _call("hyp2f1", do.add(a, 1), do.add(b, 1), do.add(c, 1), x)))),
     "owens_t": (_owens_h, _owens_a),
-    "jv": (unknown("jv", "its order"),
+    "jv": (unknown_derivative("jv", "its order"),
            lambda t, y, n, x: do.mul(t, do.mul(0.5, do.sub(_call("jv", do.sub(n, 1), x), _call("jv", do.add(n, 1), x))))),
 }  # fmt: skip
 
@@ -216,7 +216,7 @@ _several_pointwise = later("shardwise.runtime.small", "several_pointwise")
 
 def _pair(name: str) -> Op:
     def kernel(env: Env, x: Ndarray) -> tuple[Ndarray, ...]:
-        (block,) = aligned(env, [x])
+        (block,) = align_blocks(env, [x])
         wide = block.astype(np.float32) if x.dtype.itemsize < 4 else block
         with np.errstate(all="ignore"):
             found = [np.asarray(v).astype(x.dtype, copy=False) for v in special_ufunc(name)(wide)]

@@ -15,8 +15,8 @@ from shardwise.ir.explicit import elementwise_error, specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise import elementwise_ir as ir
-from shardwise.ops.rules.derivative import along, do, filled, is_linear, spread, unbroadcast
-from shardwise.ops.rules.operands import aligned, broadcast_shape, check_same_dtype, dtype_kind, operand, operands
+from shardwise.ops.rules.derivative import along, do, full_cotangent, is_linear, spread, unbroadcast
+from shardwise.ops.rules.operands import align_blocks, broadcast_shape, check_same_dtype, dtype_kind, operand, operands
 from shardwise.runtime import extrema
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
@@ -85,7 +85,7 @@ def _select(which: Ndarray, *cases: Ndarray) -> Ndarray:
 
 
 def _select_kernel(env: Env, *blocks: Ndarray) -> Ndarray:
-    return _select(*aligned(env, blocks))
+    return _select(*align_blocks(env, blocks))
 
 
 def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -97,12 +97,14 @@ def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, A
 
 
 def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
-    def pulled(i: int) -> Any:
+    def pull_case(i: int) -> Any:
         aval = cases[i].aval
-        zero = filled(aval) if aval.reduced and aval.shape == ct.shape else 0  # partial sums, like the cotangent
+        zero = (
+            full_cotangent(aval) if aval.reduced and aval.shape == ct.shape else 0
+        )  # partial sums, like the cotangent
         return unbroadcast(do.select_n(which, *[ct if j == i else zero for j in range(len(cases))]), aval)
 
-    return [None, *(pulled(i) if is_linear(c) else None for i, c in enumerate(cases))]
+    return [None, *(pull_case(i) if is_linear(c) else None for i, c in enumerate(cases))]
 
 
 def _select_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -157,7 +159,7 @@ def _guarded_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
     return bind(select_n_p, _wide(taken, shape), still, x)
 
 
-def _unguarded(eqn: Equation) -> Equation:
+def _drop_guard(eqn: Equation) -> Equation:
     """In a program to be compiled nothing more is differentiated."""
     return Equation(find_op("copy"), eqn.inputs[1:], eqn.outputs, {}, eqn.source)
 
@@ -170,7 +172,7 @@ guarded_p = define_op(
     explicit=lambda in_types, out_types, params, rule: (in_types[1].spec,),
     shown=Shown(parts=_guarded_parts),
     jvp=_guarded_jvp,
-    static=_unguarded,
+    static=_drop_guard,
 )
 
 
@@ -241,7 +243,7 @@ def _clamp(low: Ndarray, x: Ndarray, high: Ndarray) -> Ndarray:
 
 
 def _clamp_kernel(env: Env, low: Ndarray, x: Ndarray, high: Ndarray) -> Ndarray:
-    return _clamp(*aligned(env, (low, x, high)))
+    return _clamp(*align_blocks(env, (low, x, high)))
 
 
 _CLAMP_PUSHES = (

@@ -14,7 +14,7 @@ from shardwise.ir import Array, Emit, Op, bind
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise import scipy_ir
 from shardwise.ops.elementwise.parameter_slopes import zeta_slope
-from shardwise.ops.rules.derivative import Pushes, do, scalar, unknown
+from shardwise.ops.rules.derivative import Pushes, do, scalar, unknown_derivative
 from shardwise.ops.rules.operands import elementwise_op, operand, operands
 
 __all__ = [
@@ -178,7 +178,7 @@ polygamma_p = _define(
     "polygamma",
     _polygamma,
     2,
-    (unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))),
+    (unknown_derivative("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))),
     scipy_ir.POLYGAMMA,
     makes_nan=True,
 )
@@ -228,7 +228,7 @@ regularized_incomplete_beta_p = _define(
     "regularized_incomplete_beta",
     _scipy("betainc", np.float64),
     3,  # SciPy's float32 loop is wrong by hundreds of ulps
-    (unknown("betainc", "a"), unknown("betainc", "b"), _beta_density),
+    (unknown_derivative("betainc", "a"), unknown_derivative("betainc", "b"), _beta_density),
     scipy_ir.BETAINC,
     makes_nan=True,
 )

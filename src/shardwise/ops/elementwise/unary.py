@@ -67,17 +67,17 @@ def _conj_type(x: ShapedArray) -> ShapedArray:
     return ShapedArray(x.shape, _complex_dtype(x.dtype), x.weak_type)
 
 
-def _unsigned(x: Ndarray) -> Ndarray:
+def _view_unsigned(x: Ndarray) -> Ndarray:
     return x if x.dtype.kind == "u" else x.view(f"u{x.dtype.itemsize}")
 
 
 def _population_count(x: Ndarray) -> Ndarray:
-    return np.bitwise_count(_unsigned(x)).astype(x.dtype)
+    return np.bitwise_count(_view_unsigned(x)).astype(x.dtype)
 
 
 def _clz(x: Ndarray) -> Ndarray:
     bits = itemsize_bits(x.dtype)
-    u = _unsigned(x)
+    u = _view_unsigned(x)
     if bits == 64:
         high, low = (u >> np.uint64(32)), (u & np.uint64(0xFFFFFFFF))
         used = np.where(high != 0, _used_bits(high) + 32, _used_bits(low))
@@ -124,11 +124,11 @@ def _integer_pow_push(t: Any, z: Any, x: Any, *, y: int) -> Any:
     if y in (0, 1):
         return t if y else do.mul(t, 0)
     if y == 2:
-        return do.mul(t, _doubled(x))
+        return do.mul(t, _double(x))
     return do.mul(t, do.mul(y, do.integer_pow(x, y=y - 1)))
 
 
-def _doubled(x: Any) -> Any:
+def _double(x: Any) -> Any:
     """2 x. A product with a complex 2 would compute 0 times infinity."""
     return do.add(x, x) if x.dtype.kind == "c" else do.mul(2, x)
 
@@ -158,7 +158,7 @@ ceil_p = elementwise_op("ceil", np.ceil, "f", emit=ir.CEIL, push=())
 is_finite_p = elementwise_op("is_finite", np.isfinite, "f", emit=ir.IS_FINITE, result=lambda d: _BOOL)
 abs_p = elementwise_op("abs", _abs, "ifc", ufunc_of=_abs_of, emit=ir.ABS, result=real_part_dtype, push=_abs_push)
 square_p = elementwise_op(
-    "square", _square, "iufc", ufunc_of=_square_of, emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, _doubled(x))
+    "square", _square, "iufc", ufunc_of=_square_of, emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, _double(x))
 )
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from shardwise.ir import ShapedArray
 from shardwise.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
-from shardwise.ops.rules.derivative import do, filled
+from shardwise.ops.rules.derivative import do, full_cotangent
 
 
 def take_along(x: Any, places: Any, dim: int, *, unique: bool = False) -> Any:
     """The elements of `x` at these positions along `dim`; all other dims are aligned. `unique`: no position repeats in a row."""
     if 0 in (*x.shape, *places.shape):
-        return filled(x.aval.update(shape=places.shape))
+        return full_cotangent(x.aval.update(shape=places.shape))
     return do.gather(x, do.broadcast_in_dim(places, **as_indices(places.aval)), **along_params(x.ndim, dim, unique))
 
 

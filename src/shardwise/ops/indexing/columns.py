@@ -31,7 +31,7 @@ def joined_operand(eqn: Equation) -> Var | None:
     return atom if isinstance(atom, Var) else None
 
 
-def as_joined(op: Op, params: Params, types: Types) -> tuple[Op, Params, Types]:
+def join_columns(op: Op, params: Params, types: Types) -> tuple[Op, Params, Types]:
     """The equivalent of an op with columns: the op at joined columns, its params and the types of its operands. Other ops as they are."""
     if op not in (read_at_columns, written_at_columns):
         return op, params, types
@@ -56,7 +56,7 @@ def _rule(ins: Types, outs: Types, params: Params) -> Rule:
 
 
 def _element_read(eqn: Equation) -> ElementRead | None:
-    op, params, _ = as_joined(eqn.op, eqn.params, tuple(a.aval for a in eqn.inputs))
+    op, params, _ = join_columns(eqn.op, eqn.params, tuple(a.aval for a in eqn.inputs))
     return (
         None if op.element_read is None else op.element_read(Equation(op, eqn.inputs, eqn.outputs, params, eqn.source))
     )

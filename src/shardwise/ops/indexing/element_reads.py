@@ -66,7 +66,7 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Cal
     return lambda table, *positions: kernel(table, *map(column, positions))
 
 
-def _indexed(params: Params, in_types: Types) -> Indexed:
+def _indexing_of(params: Params, in_types: Types) -> Indexed:
     del in_types
     read: ElementRead = params["read"]
     return Indexed(1, False, read.at, read.spans, [read.wraps] * len(read.at), read.fill is not None)
@@ -82,7 +82,7 @@ read_elements = define_op(
     typed=True,
     rule=_rule,
     compile=_compile,
-    indexed=_indexed,
+    indexed=_indexing_of,
     element_read=_element_read,
     at_positions=True,
     extracts="copies",

@@ -20,9 +20,9 @@ from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
-from shardwise.ops.devices.all_reduce import all_reduce, summing
+from shardwise.ops.devices.all_reduce import all_reduce, sum_across
 from shardwise.ops.elementwise.casts import refuse_complex_scalar
-from shardwise.ops.indexing.gather_kernel import filling, gather_columns, gather_compile, gather_kernel
+from shardwise.ops.indexing.gather_kernel import fill_number, gather_columns, gather_compile, gather_kernel
 from shardwise.ops.indexing.permutation import gather_partition
 from shardwise.ops.indexing.shown_starts import counting_windows
 from shardwise.ops.indexing.window_numbers import (
@@ -36,7 +36,7 @@ from shardwise.ops.indexing.window_numbers import (
     gather_window_dims,
 )
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import do, filled, later, moved_to_front
+from shardwise.ops.rules.derivative import do, full_cotangent, later, moved_to_front
 from shardwise.ops.shapes.fill import full
 from shardwise.sharding.rule import Kind, Rule
 
@@ -215,7 +215,7 @@ def _gather_transpose(
     )
     mode = GatherScatterMode.CLIP if mode is GatherScatterMode.PROMISE_IN_BOUNDS else mode
     kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
-    zeros = filled(operand.aval.update(weak_type=False))
+    zeros = full_cotangent(operand.aval.update(weak_type=False))
     return [
         do.scatter_add(
             zeros,
@@ -258,7 +258,7 @@ def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequen
     ], [0]
 
 
-def _indexed(params: Params, in_types: Types) -> Indexed:
+def _indexing_of(params: Params, in_types: Types) -> Indexed:
     dims, sizes = params["dimension_numbers"].start_index_map, params["slice_sizes"]
     drops = params["mode"] is GatherScatterMode.FILL_OR_DROP
     return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims), drops)
@@ -277,7 +277,7 @@ def _element_read(eqn: Equation) -> ElementRead | None:
     for d, i in zip(n.operand_batching_dims, n.start_indices_batching_dims, strict=True):
         along[d] = batch[i]
     fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
-    fill = filling(params["fill_value"], table.dtype).item() if fills else None
+    fill = fill_number(params["fill_value"], table.dtype).item() if fills else None
     spans = tuple(params["slice_sizes"][d] for d in n.start_index_map)
     dims = tuple(along), n.start_index_map, spans
     return ElementRead(*dims, params["wrap_negative"], fill, n.operand_batching_dims)
@@ -287,7 +287,7 @@ _small_gather = later("shardwise.runtime.small", "gather")
 
 
 def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
-    fill = filling(eqn.params["fill_value"], eqn.outputs[0].aval.dtype)
+    fill = fill_number(eqn.params["fill_value"], eqn.outputs[0].aval.dtype)
     return _small_gather(body, eqn, values, wanted, fill, eqn.params["mode"] is not GatherScatterMode.FILL_OR_DROP)
 
 
@@ -298,7 +298,7 @@ gather_p = define_op(
     compile=gather_compile,
     columns=gather_columns,
     element_read=_element_read,
-    across=summing(gather_kernel, gather_compile),
+    across=sum_across(gather_kernel, gather_compile),
     absorbs=all_reduce,
     rule=_gather_rule,
     localize=_localize,
@@ -309,7 +309,7 @@ gather_p = define_op(
     transpose=_gather_transpose,
     batch=_gather_batch,
     keys=HANDS_ON,
-    indexed=_indexed,
+    indexed=_indexing_of,
     shown=Shown(
         empty=("fill_value",),
         absent={"wrap_negative": False, "operand_axes": None},

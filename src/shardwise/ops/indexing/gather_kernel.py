@@ -16,8 +16,8 @@ import numpy as np
 from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype, physical
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.split_dims import OwnParts, combined, own_parts
-from shardwise.ops.indexing.row_loops import taken_along, taken_rows
+from shardwise.ops.devices.split_dims import OwnParts, own_parts, reduce_axes
+from shardwise.ops.indexing.row_loops import take_along, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import in_bounds, linear_index, read_windows
@@ -37,7 +37,7 @@ class _Reading(NamedTuple):
 
     def fill(self, dtype: DType) -> Ndarray | None:
         """The value of windows out of bounds; None where windows are moved into bounds."""
-        return filling(self.fill_value, dtype) if self.mode is GatherScatterMode.FILL_OR_DROP else None
+        return fill_number(self.fill_value, dtype) if self.mode is GatherScatterMode.FILL_OR_DROP else None
 
 
 def gather_kernel(
@@ -67,7 +67,7 @@ def gather_kernel(
     if sum_axes and not parts.are_joined:
         given: Params = dict(dimension_numbers=numbers, slice_sizes=slice_sizes, mode=mode, fill_value=fill_value)
         part = gather_kernel(env, operand, indices, **given, wrap_negative=wrap_negative, operand_axes=operand_axes)
-        return merged(env, part, sum_axes)
+        return sum_over_axes(env, part, sum_axes)
     how = _Reading(env.lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
     if not parts.begins:
         rows = _gather_rows(how, parts.block, [indices[..., c] for c in range(indices.shape[-1])])
@@ -88,7 +88,7 @@ def _fill_window(
     split: DimAxes | None,
 ) -> Ndarray:
     """One window of fill values: on one device only along the axes that `split` the operand, as results are added over these."""
-    fill = filling(fill_value, dtype) if mode is GatherScatterMode.FILL_OR_DROP else np.zeros((), dtype)
+    fill = fill_number(fill_value, dtype) if mode is GatherScatterMode.FILL_OR_DROP else np.zeros((), dtype)
     for axes in split or ():
         fill = np.where(env.index(axes) == 0, fill, absent(dtype)) if axes else fill
     fill = fill.reshape(fill.shape or (1,) * env.lead)
@@ -128,7 +128,7 @@ def _gather_windows(how: _Reading, parts: OwnParts, indices: Ndarray) -> Ndarray
     if foreign is not None:
         out = np.where(widen(foreign), absent(out.dtype), out)
     if outside is not None:
-        value = filling(how.fill_value, out.dtype)
+        value = fill_number(how.fill_value, out.dtype)
         if first is not None:
             value = np.where(widen(np.broadcast_to(first, index_shape)), value, absent(out.dtype))
         out = np.where(widen(outside), value, out)
@@ -157,11 +157,11 @@ def absent(dtype: np.dtype[Any]) -> Ndarray:
     return zero.astype(dtype) if dtype.kind != "c" else np.asarray(complex(zero, zero)).astype(dtype)
 
 
-def merged(env: Env, x: Ndarray, axes: Axes) -> Ndarray:
+def sum_over_axes(env: Env, x: Ndarray, axes: Axes) -> Ndarray:
     """The sum over this process's devices along `axes`; it begins with -0.0, as NumPy's 0.0 would change -0.0."""
     dims = [env.dim(a) for a in axes]
     if any(x.shape[d] != env.extent(a) for a, d in zip(axes, dims, strict=True)):
-        return combined(env, x, axes, "sum")
+        return reduce_axes(env, x, axes, "sum")
     return np.add.reduce(x, tuple(dims), x.dtype, keepdims=True, initial=absent(x.dtype))
 
 
@@ -170,7 +170,7 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     del out_types
     dtype = in_types[0].dtype
     if is_key_dtype(dtype) and params["mode"] is GatherScatterMode.FILL_OR_DROP:
-        filled = filling(params["fill_value"], dtype)
+        filled = fill_number(params["fill_value"], dtype)
         params = {**params, "fill_value": filled.item() if filled.dtype.kind == "u" else params["fill_value"]}
     kernel = partial(gather_kernel, env, **params)
     operand, indices = (t.shape for t in in_types)
@@ -180,7 +180,7 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     first, rows, rest = run
     grid = PositionDims.of(rows, [d - first for d in params["dimension_numbers"].start_index_map])
     fills, wrap = params["mode"] is GatherScatterMode.FILL_OR_DROP, params["wrap_negative"]
-    fill = filling(params["fill_value"], physical(dtype)) if fills else None
+    fill = fill_number(params["fill_value"], physical(dtype)) if fills else None
     size, width, count = math.prod(rows), math.prod(rest), indices[-1]
     lead, shape = env.lead, (*operand[:first], *indices[:-1], *rest)
 
@@ -227,7 +227,7 @@ def default_fill(dtype: Any) -> Any:
     return np.nan if isdtype(dtype, ("real floating", "complex floating")) else 0
 
 
-def filling(fill_value: Any, dtype: DType) -> Ndarray:
+def fill_number(fill_value: Any, dtype: DType) -> Ndarray:
     """The value of windows out of bounds: `fill_value`, or the dtype's default for None. Of keys it is the value of each word."""
     stored = dtype.physical if isinstance(dtype, KeyDtype) else dtype
     if stored is not dtype or stored.type is np.void:  # small floats are of kind "V", too
@@ -291,7 +291,9 @@ def _gather_rows(how: _Reading, operand: Ndarray, columns: Sequence[Ndarray]) ->
         out = operand[(slice(None),) * before + tuple(starts)]
     if outside is None:
         return out
-    return np.where(outside.reshape(outside.shape + (1,) * (rank - first - count)), filling(fill_value, out.dtype), out)
+    return np.where(
+        outside.reshape(outside.shape + (1,) * (rank - first - count)), fill_number(fill_value, out.dtype), out
+    )
 
 
 def _gather_along(how: _Reading, operand: Ndarray, indices: Ndarray) -> Ndarray | None:
@@ -311,7 +313,7 @@ def _gather_along(how: _Reading, operand: Ndarray, indices: Ndarray) -> Ndarray 
     ):
         return None
     table, position = operand.reshape(-1, operand.shape[-1]), indices.reshape(-1, indices.shape[-2])
-    found = taken_along(table, position, how.fill(operand.dtype), wrap=how.wrap)
+    found = take_along(table, position, how.fill(operand.dtype), wrap=how.wrap)
     return None if found is None else found.reshape(indices.shape[:-1])
 
 

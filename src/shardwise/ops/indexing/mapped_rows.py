@@ -149,11 +149,11 @@ def combined_mapped_rows(
     first = len(dims) + len(pairs)
     if row := _loops_in_rows(operand, lead, first, columns[0].shape, updates, loops, owned):
         operand = np.broadcast_to(operand, (*loops, *operand.shape[lead:]))
-        into = row.moved_in(operand, lead + first), row.moved_in(updates, columns[0].ndim)
+        into = row.move_loops_in(operand, lead + first), row.move_loops_in(updates, columns[0].ndim)
         out = combined_mapped_rows(
             into[0], lead, columns, dims, pairs, into[1], ufunc, wrap=wrap, clip=clip, owned=owned
         )
-        return None if out is None else row.moved_out(out, lead + first)
+        return None if out is None else row.move_loops_out(out, lead + first)
     core = operand.shape[lead:]
     places, rest = loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
@@ -182,13 +182,13 @@ class _Row:
     loops: Ints
     order: Ints
 
-    def moved_in(self, x: Ndarray, before: int) -> Ndarray:
+    def move_loops_in(self, x: Ndarray, before: int) -> Ndarray:
         """`x` with the loops in its rows, in front of which it has `before` dims; extents of 1 take their place."""
         dims = [*self.loops, *range(before, x.ndim)]
         kept = [a for a in range(before) if a not in self.loops]
         return with_ones(x.transpose(*kept, *[dims[i] for i in self.order]), self.loops)
 
-    def moved_out(self, x: Ndarray, before: int) -> Ndarray:
+    def move_loops_out(self, x: Ndarray, before: int) -> Ndarray:
         """The inverse."""
         x = x[tuple(0 if a in self.loops else slice(None) for a in range(before))]
         kept = before - len(self.loops)

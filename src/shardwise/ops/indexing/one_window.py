@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise.base.shapes import Ndarray
 from shardwise.ops.indexing.window_numbers import ScatterDimensionNumbers, scatter_window_dims
-from shardwise.runtime.copies import copied
+from shardwise.runtime.copies import copy_dense
 
 Ints = tuple[int, ...]
 
@@ -40,7 +40,7 @@ class OneWindow:
         self._starts = [(lead + d, shape[d], shape[d] - sizes[d]) for d in numbers.scatter_dims_to_operand_dims]
         self._window = [*(slice(None) for _ in range(lead)), *(slice(0, n) for n in sizes)]
 
-    def written(self, operand: Ndarray, numbers: Sequence[int], update: Ndarray, owned: bool) -> Ndarray:
+    def write_window(self, operand: Ndarray, numbers: Sequence[int], update: Ndarray, owned: bool) -> Ndarray:
         """The operand, written over if `owned`, or a copy of it, with the window at these numbers of the position."""
         lead, window = self._lead, self._window.copy()
         loops = operand.shape[:lead]
@@ -56,7 +56,7 @@ class OneWindow:
                     return operand
                 start = min(max(start, 0), last)
             window[axis] = slice(start, start + window[axis].stop)
-        out = operand if owned else copied(operand)
+        out = operand if owned else copy_dense(operand)
         at = tuple(window)
         update = update.reshape(update.shape[:lead] + self._sizes)
         out[at] = update if self._combine is None else self._combine(out[at], update)

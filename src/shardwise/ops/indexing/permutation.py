@@ -41,7 +41,7 @@ def _permuted_dim(eqn: Equation) -> int | None:
     return dims[0] if tuple(numbers.operand_batching_dims) == others == steps else None
 
 
-def _sorted_by(region: Any, keys: Any, x: Any, dim: int, axes: Any, aval: Any) -> Any:
+def _sort_by_keys(region: Any, keys: Any, x: Any, dim: int, axes: Any, aval: Any) -> Any:
     params = {"sizes": region.sizes_of(axes), "dimension": dim, "is_stable": True, "num_keys": 1, "places": True}
     return region.collectives(split_sort, [keys, x], axes, aval, params)[1]
 
@@ -85,8 +85,8 @@ def gather_partition(region: Any, eqn: Equation) -> None:
         (index,) = region.emit(axis_index_op, [], {"axes": axes})
         (start,) = region.emit(mul_p, [index, literal(places.aval.shape[dim], _INT32)], {})
         (own,) = region.emit(add_p, [own, start], {})
-        inverse = _sorted_by(region, places, own, dim, axes, eqn.inputs[1].aval)
-        region.define(out, _sorted_by(region, inverse, x, dim, axes, out.aval), lay)
+        inverse = _sort_by_keys(region, places, own, dim, axes, eqn.inputs[1].aval)
+        region.define(out, _sort_by_keys(region, inverse, x, dim, axes, out.aval), lay)
 
     region.cheapest(*ways, *([along] if lay else []))
 
@@ -101,7 +101,7 @@ def scatter_add_partition(region: Any, eqn: Equation) -> None:
     def along(region: Any) -> None:
         (out,) = eqn.outputs
         places, updates = _local(region, eqn, 1, lay), _local(region, eqn, 2, lay)
-        moved = _sorted_by(region, places, updates, dim, lay[dim], out.aval)
+        moved = _sort_by_keys(region, places, updates, dim, lay[dim], out.aval)
         (result,) = region.emit(add_p, [_local(region, eqn, 0, lay), moved], {})
         region.define(out, result, lay)
 

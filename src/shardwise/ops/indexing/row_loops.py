@@ -119,7 +119,7 @@ def _index(places: Places, size: int) -> str:
 def _combining_loop(ufunc: Any, dtype: np.dtype[Any], columns: int, form: PositionForm, index: str) -> WorkLoop:
     if columns == 1:
         return _combining_elements(ufunc, dtype.name, form, index)
-    return _combining(ufunc, dtype.name, form, _known(columns))
+    return _combine_loop(ufunc, dtype.name, form, _known_columns(columns))
 
 
 @recent(256)
@@ -218,14 +218,14 @@ def _taker(
     columns = len(fills)
     chunk = max(1, _CHUNK // max(columns, 1))
     if columns == 1 and raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
-        loop = _gathering(raw.name, form, _index(places, size))
+        loop = _gather_loop(raw.name, form, _index(places, size))
     else:
-        loop = _taking(raw.name, form, _known(columns), run)
+        loop = _take_loop(raw.name, form, _known_columns(columns), run)
     numbers = count, columns, chunk, *places.numbers
     return loop.call(-(-count // chunk), numbers, threads, costs.DRAFT_MOVED * count * columns), fills
 
 
-def taken_along(table: Ndarray, position: Ndarray, fill: Any, *, wrap: bool = False) -> Ndarray | None:
+def take_along(table: Ndarray, position: Ndarray, fill: Any, *, wrap: bool = False) -> Ndarray | None:
     """``out[i, j] = table[i, position[i, j]]``; otherwise as `taken_rows`."""
     if position.size < FEWEST or not table.size or table.itemsize not in (1, 2, 4, 8) or table.dtype.hasobject:
         return None
@@ -239,16 +239,16 @@ def taken_along(table: Ndarray, position: Ndarray, fill: Any, *, wrap: bool = Fa
     fills = np.full(1, 0 if fill is None else fill, table.dtype)
     if raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
         index = _index(places, table.shape[1])
-        loop = _gathering_along(name_of(raw.dtype), name_of(position.dtype), index, wrap, fill is None)
+        loop = _gather_along_loop(name_of(raw.dtype), name_of(position.dtype), index, wrap, fill is None)
     else:
-        loop = _taking_along(name_of(raw.dtype), name_of(position.dtype), wrap, fill is None)
+        loop = _take_along_loop(name_of(raw.dtype), name_of(position.dtype), wrap, fill is None)
     threads = thread_count() if position.size >= _SHARED else 1
     arrays = raw, position, out.view(raw.dtype), fills
     loop(-(-rows // chunk), (rows, columns, chunk, table.shape[1]), arrays, threads)
     return out
 
 
-def _known(columns: int) -> int:
+def _known_columns(columns: int) -> int:
     """The number of columns that the text of a loop has; 0 where it gets the number, as of many columns, which threads divide."""
     return columns if columns <= _COLUMNS else 0
 
@@ -304,7 +304,7 @@ class _CombinedRun:
 
 
 @recent(128)
-def _combining(ufunc: Any, dtype: str, form: PositionForm, known: int) -> WorkLoop:
+def _combine_loop(ufunc: Any, dtype: str, form: PositionForm, known: int) -> WorkLoop:
     """Unit: some columns of a run of rows."""
 
     def body(w: Function, unit: str) -> None:
@@ -377,11 +377,11 @@ def _combine(w: Function, ufunc: Any, target: str, source: str, dtype: str, mask
     """Combine the vector at one address with that at another."""
     new = w.load(source, dtype, mask)
     old = new if ufunc is None else w.load(target, dtype, mask)
-    w.store(w.narrowed(_WRITERS[ufunc](w, old, new)), target, mask)
+    w.store(w.round_narrow(_WRITERS[ufunc](w, old, new)), target, mask)
 
 
 @recent(64)
-def _gathering(dtype: str, form: PositionForm, index: str) -> WorkLoop:
+def _gather_loop(dtype: str, form: PositionForm, index: str) -> WorkLoop:
     """Unit: a run of positions in a table of one column, vector by vector; `index` is the type of positions in registers."""
 
     def body(w: Function, unit: str) -> None:
@@ -404,7 +404,7 @@ def _chunk_names(form: PositionForm) -> tuple[str, ...]:
 
 
 @recent(64)
-def _gathering_along(dtype: str, position: str, index: str, wrap: bool, clip: bool) -> WorkLoop:
+def _gather_along_loop(dtype: str, position: str, index: str, wrap: bool, clip: bool) -> WorkLoop:
     """Unit: a run of rows, vector by vector; `index` is the type of positions in registers."""
 
     def body(w: Function, unit: str) -> None:
@@ -441,7 +441,7 @@ def _gathering_along(dtype: str, position: str, index: str, wrap: bool, clip: bo
 
 
 @recent(64)
-def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> WorkLoop:
+def _take_along_loop(dtype: str, position: str, wrap: bool, clip: bool) -> WorkLoop:
     """Unit: a run of rows."""
     form = PositionForm(position, 1, True, wrap, clip)
 
@@ -469,7 +469,7 @@ def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> WorkLoop
 
 
 @recent(64)
-def _taking(dtype: str, form: PositionForm, known: int, run: int) -> WorkLoop:
+def _take_loop(dtype: str, form: PositionForm, known: int, run: int) -> WorkLoop:
     """Unit: some positions; each takes `run` rows."""
     whole = str(known or "%columns")
 
@@ -488,7 +488,8 @@ def _taking(dtype: str, form: PositionForm, known: int, run: int) -> WorkLoop:
                 later = row_at(w, w.least(w.integer("add", i, _AHEAD), w.integer("sub", end, 1)), form)[0]
                 for line in range(_LINES):
                     w.prefetch(
-                        w.moved(w.element("%table", w.integer("mul", later, size), dtype), line, 64), writes=False
+                        w.advance_address(w.element("%table", w.integer("mul", later, size), dtype), line, 64),
+                        writes=False,
                     )
 
             def move(j: str, mask: str | None) -> None:

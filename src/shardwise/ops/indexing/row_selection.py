@@ -120,8 +120,8 @@ class _Selection:
     def _row(self, r: str, _: list[str]) -> None:
         w = self.w
         run, at = w.split(r, ["%rows", "%run"])
-        row = w.moved(w.moved("%x", run, "%outer"), at, "%inner")
-        bound = w.value(f"sext i32 {self._bound(row)} to i64")
+        row = w.advance_address(w.advance_address("%x", run, "%outer"), at, "%inner")
+        bound = w.value(f"sext i32 {self._rank_bound(row)} to i64")
         first = w.value(f"or i64 {w.value(f'shl i64 {bound}, 32')}, {_OPEN}")
         w.loop(0, "%k", lambda j, _: self._set_item(w.integer("add", j, 1), first))
         carried = [("i64", first), ("i32", self._threshold(first))]
@@ -131,7 +131,7 @@ class _Selection:
         out = w.integer("mul", r, "%k")
         w.loop(0, "%k", lambda j, _: self._give(row, out, j))
 
-    def _bound(self, row: str) -> str:
+    def _rank_bound(self, row: str) -> str:
         """A rank that enough elements of the row reach, or the last one if the row is short."""
         w, dtype = self.w, self.dtype
 

@@ -19,7 +19,7 @@ from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
-from shardwise.ops.devices.all_reduce import all_reduce, summing
+from shardwise.ops.devices.all_reduce import all_reduce, sum_across
 from shardwise.ops.indexing.permutation import scatter_add_partition
 from shardwise.ops.indexing.scatter_derivative import (
     extremum_jvp,
@@ -40,7 +40,7 @@ from shardwise.ops.indexing.window_numbers import (
     scatter_window_dims,
 )
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import do, filled, full_in_front, later, linear_jvp, moved_to_front
+from shardwise.ops.rules.derivative import do, full_cotangent, full_in_front, later, linear_jvp, moved_to_front
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = [
@@ -245,11 +245,11 @@ def _hold(params: Params, in_types: Types) -> Any:
         return None
     dropping = {**params, "mode": GatherScatterMode.FILL_OR_DROP}
 
-    def held(going: Any, operand: Any, indices: Any, updates: Any) -> Any:
-        places = do.select_n(going, filled(indices.aval, beyond), indices)
+    def hold_scatter(going: Any, operand: Any, indices: Any, updates: Any) -> Any:
+        places = do.select_n(going, full_cotangent(indices.aval, beyond), indices)
         return bind(_OPS[params["combine"]], operand, places, updates, **dropping)
 
-    return held
+    return hold_scatter
 
 
 _small_scatter = later("shardwise.runtime.small", "scatter")
@@ -267,7 +267,7 @@ _SMALL = SmallForm(
 )
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     combine, operand = eqn.params["combine"], eqn.inputs[0].aval
     program = combination(combine, operand.update(shape=(), weak_type=False)) if combine else None
     return {**shown, "update_consts": (), "update_jaxpr": program}
@@ -283,7 +283,7 @@ def _define(combine: str, **derivative: Any) -> Op:
         columns=ScatterKernel,
         updates=True,
         hold=_hold,
-        across=summing(scatter_kernel, scatter_compile, REDUCTIONS[combine]) if combine else None,
+        across=sum_across(scatter_kernel, scatter_compile, REDUCTIONS[combine]) if combine else None,
         absorbs=all_reduce if combine else None,
         rule=_scatter_rule,
         reduction=REDUCTIONS[combine],
@@ -298,7 +298,7 @@ def _define(combine: str, **derivative: Any) -> Op:
             f"scatter-{combine}" if combine else None,
             hidden=frozenset({"combine", "update_axes", "operand_axes"}),
             absent={"wrap_negative": False, "combine": combine, "operand_axes": None, "update_axes": ()},
-            change=_shown,
+            change=_shown_params,
             parts=counting_windows(lambda: op, "scatter_dims_to_operand_dims"),
         ),
         **derivative,

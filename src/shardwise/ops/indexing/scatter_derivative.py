@@ -15,7 +15,7 @@ from shardwise.ops.indexing.window_numbers import (
     ScatterDimensionNumbers,
     scatter_window_dims,
 )
-from shardwise.ops.rules.derivative import do, filled, is_linear
+from shardwise.ops.rules.derivative import do, full_cotangent, is_linear
 
 
 def _read(x: Any, indices: Any, updates: ShapedArray, params: Params) -> Any:
@@ -53,7 +53,7 @@ def _last_written(x: ShapedArray, indices: Any, updates: ShapedArray, params: Pa
         new_sizes=updates.shape,
         out_sharding=None,
     )
-    numbered = do.scatter(filled(ShapedArray(x.shape, np.dtype(np.int32)), -1), indices, order, **params)
+    numbered = do.scatter(full_cotangent(ShapedArray(x.shape, np.dtype(np.int32)), -1), indices, order, **params)
     return do.eq(_read(numbered, indices, updates, params), order)
 
 
@@ -61,7 +61,7 @@ def put_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: A
     """Overwritten operand elements, and updates that later ones overwrite, have zero cotangent."""
     left, right = None, None
     if is_linear(operand):
-        left = do.scatter(ct, indices, filled(updates.aval), **params)
+        left = do.scatter(ct, indices, full_cotangent(updates.aval), **params)
     if is_linear(updates):
         right = _read(ct, indices, updates.aval, params)
         if not params["unique_indices"]:
@@ -86,7 +86,7 @@ def product_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) 
     if s is not None:
         if not params["unique_indices"]:
             raise NotImplementedError("scatter_mul is differentiable in its updates only with unique_indices=True.")
-        added = do.scatter_add(filled(operand.aval), indices, s, **{**params, "combine": "add"})
+        added = do.scatter_add(full_cotangent(operand.aval), indices, s, **{**params, "combine": "add"})
         part = do.mul(operand, added)
         total = part if total is None else do.add(total, part)
     return out, total
@@ -109,9 +109,9 @@ def extremum_jvp(name: str) -> Callable[..., Any]:
         same = do.or_(do.eq(operand, out), do.ne(operand, operand))  # NaN stays
         stays, enters = weight(same), weight(do.eq(updates, _read(out, indices, updates.aval, params)))
         count = do.scatter_add(stays, indices, enters, **adding)
-        kept = filled(operand.aval) if t is None else do.mul(t, stays)
+        kept = full_cotangent(operand.aval) if t is None else do.mul(t, stays)
         if s is not None:
             kept = do.scatter_add(kept, indices, do.mul(s, enters), **adding)
-        return out, do.div(kept, do.max(count, filled(count.aval, 1)))  # no NaN enters
+        return out, do.div(kept, do.max(count, full_cotangent(count.aval, 1)))  # no NaN enters
 
     return jvp

@@ -15,15 +15,15 @@ import numpy as np
 
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.split_dims import OwnParts, combined, cut, moved_in, own_parts
+from shardwise.ops.devices.split_dims import OwnParts, cut, move_axes_in, own_parts, reduce_axes
 from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.one_window import OneWindow
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.indexing.windows import OverwritingKernel, combine_rows, in_bounds, linear_index, write_windows
-from shardwise.runtime.blocks import expanded
-from shardwise.runtime.copies import reshaped, row_major
+from shardwise.runtime.blocks import expand_dim
+from shardwise.runtime.copies import reshape_block, row_major
 from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS
 
@@ -56,7 +56,7 @@ class ScatterKernel(OverwritingKernel):
         if self._is_whole and all(p.size == p.shape[-1] for p in positions):
             one = self._one or self._one_window(operand, positions, updates)
             if one is not None:
-                return one.written(operand, [n for p in positions for n in p.reshape(-1).tolist()], updates, owned)
+                return one.write_window(operand, [n for p in positions for n in p.reshape(-1).tolist()], updates, owned)
         return _scatter(self._env, operand, positions, updates, **self._params, owned=owned)
 
     def _one_window(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray) -> OneWindow | None:
@@ -108,7 +108,7 @@ def _scatter(
     del promises
     numbers = dimension_numbers
     if update_axes or sum_axes:
-        operand = _counted_once(env, operand, update_axes, sum_axes, combine)
+        operand = _count_once(env, operand, update_axes, sum_axes, combine)
     if sum_axes:
         unique_indices = unique_indices and set(sum_axes) <= set(update_axes)
         numbers, positions, updates = _one_after_other(env, numbers, positions, updates, sum_axes, combine)
@@ -164,7 +164,7 @@ def _scatter_windows(
     return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
 
 
-def _counted_once(env: Env, operand: Ndarray, update_axes: Axes, sum_axes: Axes, combine: str) -> Ndarray:
+def _count_once(env: Env, operand: Ndarray, update_axes: Axes, sum_axes: Axes, combine: str) -> Ndarray:
     """Each device's initial operand: the identity, on all but the first device along axes that split the updates alone.
 
     Along `sum_axes` it has extent 1: the reduction of the operands of this process's devices.
@@ -174,7 +174,7 @@ def _counted_once(env: Env, operand: Ndarray, update_axes: Axes, sum_axes: Axes,
             operand = operand[(slice(None),) * env.dim(a) + (slice(0, 1),)]
     others = tuple(a for a in sum_axes if a not in update_axes)
     if others:
-        operand = combined(env, operand, others, REDUCTIONS[combine])
+        operand = reduce_axes(env, operand, others, REDUCTIONS[combine])
     place = env.index(update_axes) == 0
     first = place.any(axis=tuple(env.dim(a) for a in sum_axes), keepdims=True)
     if first.all():
@@ -190,11 +190,11 @@ def _one_after_other(
     # Updates that are the same on all devices are repeated, once per device.
     counts = MONOIDS[REDUCTIONS[combine]].repeated is not None
 
-    def joined(x: Ndarray) -> Ndarray:
+    def join_devices(x: Ndarray) -> Ndarray:
         for a in axes:
             d = env.dim(a)
-            x = expanded(x, d, env.extent(a) if counts else max(y.shape[d] for y in (*positions, updates)))
-        return moved_in(env, x, axes)
+            x = expand_dim(x, d, env.extent(a) if counts else max(y.shape[d] for y in (*positions, updates)))
+        return move_axes_in(env, x, axes)
 
     later = lambda dims: tuple(d + len(axes) for d in dims)  # noqa: E731
     numbers = replace(
@@ -202,7 +202,7 @@ def _one_after_other(
         update_window_dims=later(numbers.update_window_dims),
         scatter_indices_batching_dims=later(numbers.scatter_indices_batching_dims),
     )
-    return numbers, [joined(p) for p in positions], joined(updates)
+    return numbers, [join_devices(p) for p in positions], join_devices(updates)
 
 
 def _whole_dims_as_loops(
@@ -260,7 +260,7 @@ def _scatter_rows(how: _Writing, operand: Ndarray, columns: Sequence[Ndarray], u
     work = operand if owned and operand.flags.c_contiguous else row_major(operand)
     table = work.reshape(math.prod(shape[:count]), math.prod(shape[count:]))
     columns = [c.reshape(-1) for c in columns]
-    rows = reshaped(updates, (len(columns[0]), table.shape[1]))
+    rows = reshape_block(updates, (len(columns[0]), table.shape[1]))
     if combined_rows(table, columns, rows, ufunc, grid=PositionDims.of(shape[:count], dims), wrap=wrap, clip=clip):
         return work
     starts = list(columns)

@@ -22,7 +22,7 @@ from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.ops.elementwise.comparison import eq_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.indexing.along_dims import take_along
-from shardwise.ops.indexing.search_loop import searched
+from shardwise.ops.indexing.search_loop import search_sorted
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.operands import check_same_dtype
 from shardwise.ops.rules.order import comparable
@@ -75,16 +75,16 @@ def _search_partition(region: Any, eqn: Equation) -> None:
         firsts = region.collective(all_gather_op, [first], axes, a.aval.update(shape=(math.prod(sizes),)), gathered)
         index, zero = out.aval.dtype, literal(0, out.aval.dtype)
 
-        def looked_up(among: Any) -> Any:
+        def look_up(among: Any) -> Any:
             (found,) = region.emit(eqn.op, [among, values], eqn.params)
             return region.emit(convert_element_type_p, [found], {"new_dtype": index, "weak_type": False})[0]
 
-        (behind,) = region.emit(sub_p, [looked_up(firsts), literal(1, index)], {})
+        (behind,) = region.emit(sub_p, [look_up(firsts), literal(1, index)], {})
         (owner,) = region.emit(max_p, [behind, zero], {})
         (own,) = region.emit(axis_index_op, [], {"axes": axes})
         (own,) = region.emit(convert_element_type_p, [own], {"new_dtype": index, "weak_type": False})
         (start,) = region.emit(mul_p, [own, literal(part.aval.shape[0], index)], {})
-        (place,) = region.emit(add_p, [looked_up(part), start], {})
+        (place,) = region.emit(add_p, [look_up(part), start], {})
         (mine,) = region.emit(eq_p, [owner, own], {})
         (place,) = region.emit(select_n_p, [mine, zero, place], {})
         result = region.collective(all_reduce, [place], axes, out.aval, {"kind": "sum"})
@@ -98,7 +98,7 @@ def _search_kernel(env: Env, a: Ndarray, v: Ndarray, *, right: bool) -> Ndarray:
     dtype = _index_dtype(a.shape[-1])
     a, v = comparable(a), comparable(v)
     if a.size == a.shape[-1]:
-        quick = searched(a.reshape(-1), v, right)
+        quick = search_sorted(a.reshape(-1), v, right)
         if quick is not None:
             return quick
         found = np.searchsorted(a.reshape(-1), v, side="right" if right else "left")

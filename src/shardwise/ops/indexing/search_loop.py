@@ -16,7 +16,7 @@ _CHUNK = 1 << 12  # values per chunk of a thread
 _SHARED = 1 << 14  # values; from here on a second thread is faster
 
 
-def searched(a: Ndarray, v: Ndarray, right: bool) -> Ndarray | None:
+def search_sorted(a: Ndarray, v: Ndarray, right: bool) -> Ndarray | None:
     """int32 positions of `v` in the sorted 1-dimensional `a`, as by `np.searchsorted`; None if no code exists."""
     if v.size < FEWEST or not 0 < a.size < 1 << 31 or a.dtype.kind not in "iuf" or a.dtype.itemsize not in (4, 8):
         return None

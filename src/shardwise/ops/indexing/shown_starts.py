@@ -20,10 +20,12 @@ def counted_starts(starts: Sequence[Any], sizes: Sequence[int], wrap: Sequence[b
     JAX counts known starts of a slice while it traces; those of an index, which are not marked in `wrap`, by ops as the others.
     """
     index = not all(wrap) or not any(isinstance(s, Literal) for s in starts)
-    return [_counted(s, n, index) if wraps or index else s for s, n, wraps in zip(starts, sizes, wrap, strict=True)]
+    return [
+        _count_from_end(s, n, index) if wraps or index else s for s, n, wraps in zip(starts, sizes, wrap, strict=True)
+    ]
 
 
-def _counted(start: Any, size: int, index: bool) -> Any:
+def _count_from_end(start: Any, size: int, index: bool) -> Any:
     aval = start.aval
     if aval.dtype.kind != "i":
         return start

@@ -16,11 +16,11 @@ import numpy as np
 from shardwise.base.shapes import Axes, Ints, Ndarray
 from shardwise.ir import Equation, Literal, ShapedArray, SmallForm, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.all_reduce import all_reduce, summing
+from shardwise.ops.devices.all_reduce import all_reduce, sum_across
 from shardwise.ops.devices.split_dims import join
-from shardwise.ops.indexing.gather_kernel import gather_kernel, merged
+from shardwise.ops.indexing.gather_kernel import gather_kernel, sum_over_axes
 from shardwise.ops.indexing.mapped_rows import mapped_rows
-from shardwise.ops.indexing.slice_updates import SplitDim, clamped, first_start
+from shardwise.ops.indexing.slice_updates import SplitDim, clamp_start, first_start
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import read_windows
 from shardwise.ops.rules.derivative import later
@@ -40,7 +40,7 @@ def slice_window(env: Env, operand: Ndarray, *starts: Ndarray, slice_sizes: Ints
         if start.size != 1:
             varying[d] = start
         elif size != n:
-            first = clamped(start.item(), n, n - size, wrap[d])
+            first = clamp_start(start.item(), n, n - size, wrap[d])
             index[lead + d] = slice(first, first + size)
     out = operand[tuple([index.get(d, _ALL) for d in range(operand.ndim)])] if index or not varying else operand
     if not varying:
@@ -89,7 +89,7 @@ def _part_kernel(
         if joined is not None and joined.block.shape[lead + dim] == n:
             return slice_window(env, joined.block, *starts, slice_sizes=slice_sizes, wrap=wrap)
         part = _part_kernel(env, operand, *starts, dim=dim, axes=axes, slice_sizes=slice_sizes, wrap=wrap)
-        return merged(env, part, sum_axes)
+        return sum_over_axes(env, part, sum_axes)
     size = slice_sizes[dim]
     first = first_start(starts[dim], n, n - size, wrap[dim])
     here = [np.zeros((1,) * lead, np.intp) if d == dim else s for d, s in enumerate(starts)]
@@ -143,11 +143,11 @@ class WindowKernel:
         for k, d, n, limit, wraps in self._others:
             if starts[k].size != 1:
                 return self._compute(operand, *starts)
-            begin = clamped(starts[k].item(), n, limit, wraps)
+            begin = clamp_start(starts[k].item(), n, limit, wraps)
             index[d] = slice(begin, begin + n - limit)
         places = self._part.places(first.item())
         if len(places) > 1:
-            joined = self._joined(operand)
+            joined = self._join_parts(operand)
             if joined is not None:
                 begin = self._part.first(first.item())
                 index[self._dim] = slice(begin, begin + self._part.size)
@@ -160,7 +160,7 @@ class WindowKernel:
             pieces.append(operand[tuple(index)])
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, self._dim)
 
-    def _joined(self, operand: Ndarray) -> Ndarray | None:
+    def _join_parts(self, operand: Ndarray) -> Ndarray | None:
         """The parts as one dim, a view; None where they lie apart."""
         steps, d = operand.strides, self._dim
         if any([n > 1 and steps[axis] != steps[d] * m for axis, n, m in self._axes]):
@@ -188,7 +188,7 @@ window_part = define_op(
     kernel=_part_kernel,
     compile=_part_compile,
     rule=lambda ins, outs, params: Rule(tuple(((),) * t.ndim for t in ins), tuple(((),) * t.ndim for t in outs), (), ()),
-    across=summing(_part_kernel, lambda env, ins, outs, params: partial(_part_kernel, env, **params)),
+    across=sum_across(_part_kernel, lambda env, ins, outs, params: partial(_part_kernel, env, **params)),
     absorbs=all_reduce,
     small=SmallForm(
         later("shardwise.runtime.small", "window_part"),
@@ -209,7 +209,7 @@ def slice_partition(region: Any, eqn: Equation) -> None:
         return region.generic(eqn)
     dim, (out,) = cut[0], eqn.outputs
 
-    def summed(region: Any) -> None:
+    def sum_parts(region: Any) -> None:
         local = [region.read(a)[0] for a in eqn.inputs]
         shape, here = operand.aval.shape, local[0].aval.shape
         window = tuple(here[d] if d != dim and n == shape[d] else n for d, n in enumerate(sizes))
@@ -219,4 +219,4 @@ def slice_partition(region: Any, eqn: Equation) -> None:
         region.define(out, part, rest)
         region.finish(eqn, out, rest, region.placements.get(out, rest), have[dim])
 
-    region.cheapest(summed, lambda region: region.generic(eqn), lambda region: region.with_whole(eqn, 0, cut))
+    region.cheapest(sum_parts, lambda region: region.generic(eqn), lambda region: region.with_whole(eqn, 0, cut))

@@ -16,20 +16,20 @@ import numpy as np
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ops.devices.split_dims import cut, join, own_parts
 from shardwise.ops.indexing.windows import OverwritingKernel, as_positions, write_windows
-from shardwise.runtime.copies import copied
+from shardwise.runtime.copies import copy_dense
 from shardwise.runtime.env import Env
 
 _FEW_PARTS = 6  # devices' parts written one by one: 0.6 us each; joining them takes 4 us
 _LARGE = 1 << 16  # bytes; to copy fewer of an operand that could be overwritten takes less than to write many parts
 
 
-def clamped(start: int, n: int, limit: int, wrap: bool) -> int:
+def clamp_start(start: int, n: int, limit: int, wrap: bool) -> int:
     """`start` clamped to 0..limit; with `wrap` a negative one first counts from the end `n`."""
     return min(max(start + n if wrap and start < 0 else start, 0), limit)
 
 
 def first_start(start: Ndarray, n: int, limit: int, wrap: bool) -> Ndarray:
-    """`clamped` for a block of starts, as intp."""
+    """`clamp_start` for a block of starts, as intp."""
     start = as_positions(start)
     if wrap:
         start = np.where(start < 0, start + n, start)
@@ -99,7 +99,7 @@ class UpdateKernel(OverwritingKernel):
         if owned and alike:
             out = operand
         else:
-            out = copied(operand if alike else np.broadcast_to(operand, loops + operand.shape[lead:]))
+            out = copy_dense(operand if alike else np.broadcast_to(operand, loops + operand.shape[lead:]))
         if found is None:
             out[tuple(window)] = update
             return out
@@ -137,7 +137,7 @@ class UpdateKernel(OverwritingKernel):
             begin, end = max(offset, 0), min(offset + part.size, out.shape[d])
             window[d], source[d] = slice(begin, max(begin, end)), slice(begin - offset, max(begin, end) - offset)
         if not (is_copy or owned):
-            out = copied(out)
+            out = copy_dense(out)
         out[tuple(window)] = update[tuple(source)]
         return cut(env, out, self._split)
 
@@ -185,7 +185,7 @@ class SplitDim:
 
     def first(self, start: int) -> int:
         """Where the window begins that is asked for at `start`."""
-        return clamped(start, self._whole, self._whole - self.size, self._wrap)
+        return clamp_start(start, self._whole, self._whole - self.size, self._wrap)
 
     def places(self, start: int) -> list[_Place]:
         """The overlaps of this process's devices with the window."""

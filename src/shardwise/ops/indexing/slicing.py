@@ -21,9 +21,9 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.indexing.shown_starts import counted_starts
 from shardwise.ops.indexing.slice_partition import slice_partition, slice_window
-from shardwise.ops.indexing.slice_updates import UpdateKernel, clamped, update_window
+from shardwise.ops.indexing.slice_updates import UpdateKernel, clamp_start, update_window
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.ops.rules.derivative import do, filled, is_linear, later, linear_jvp
+from shardwise.ops.rules.derivative import do, full_cotangent, is_linear, later, linear_jvp
 from shardwise.ops.shapes.pieces import slice_in_dim, slice_p
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.runtime.env import Env
@@ -90,7 +90,7 @@ def _slice_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -
 def _slice_transpose(
     ct: Any, operand: Any, *starts: Any, slice_sizes: tuple[int, ...], wrap: tuple[bool, ...]
 ) -> list[Any]:
-    whole = do.dynamic_update_slice(filled(operand.aval), ct, *starts, wrap=wrap, operand_axes=None)
+    whole = do.dynamic_update_slice(full_cotangent(operand.aval), ct, *starts, wrap=wrap, operand_axes=None)
     return [whole, *[None] * len(starts)]
 
 
@@ -101,7 +101,7 @@ def _known_starts(
     if not all(isinstance(s, Literal) for s in starts):
         return None
     given = zip(starts, shape, sizes, wrap, strict=True)
-    return tuple(clamped(int(s.value), n, n - size, wraps) for s, n, size, wraps in given)
+    return tuple(clamp_start(int(s.value), n, n - size, wraps) for s, n, size, wraps in given)
 
 
 def _static_slice(eqn: Equation) -> Equation | None:
@@ -123,12 +123,12 @@ def _static_slice(eqn: Equation) -> Equation | None:
     )
 
 
-def _indexed(params: Params, in_types: Types) -> Indexed:
+def _indexing_of(params: Params, in_types: Types) -> Indexed:
     sizes = params["slice_sizes"]
     return Indexed(1, False, range(len(sizes)), sizes, params["wrap"])
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     """JAX has no param for starts that count from the end: its programs count them by ops."""
     return {k: v for k, v in shown.items() if k != "wrap" or any(v)}
 
@@ -158,8 +158,8 @@ dynamic_slice_p = define_op(
     localize=lambda params, ins, outs: {**params, "slice_sizes": outs[0].shape},
     explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
     keys=HANDS_ON,
-    indexed=_indexed,
-    shown=Shown(absent={"wrap": lambda operands: (False,) * (operands - 1)}, change=_shown, parts=_slice_parts),
+    indexed=_indexing_of,
+    shown=Shown(absent={"wrap": lambda operands: (False,) * (operands - 1)}, change=_shown_params, parts=_slice_parts),
     extracts="window",
     partition=slice_partition,
 )
@@ -312,7 +312,7 @@ def _update_transpose(
 ) -> list[Any]:
     rest, window = None, None
     if is_linear(operand):
-        rest = do.dynamic_update_slice(ct, filled(update.aval), *starts, wrap=wrap, operand_axes=operand_axes)
+        rest = do.dynamic_update_slice(ct, full_cotangent(update.aval), *starts, wrap=wrap, operand_axes=operand_axes)
     if is_linear(update):
         window = do.dynamic_slice(ct, *starts, slice_sizes=update.aval.shape, wrap=wrap)
     return [rest, window, *[None] * len(starts)]
@@ -326,11 +326,11 @@ def _update_indexed(params: Params, in_types: Types) -> Indexed:
 def _update_hold(params: Params, in_types: Types) -> Any:
     shape = in_types[1].shape
 
-    def held(going: Any, operand: Any, update: Any, *starts: Any) -> Any:
+    def hold_update(going: Any, operand: Any, update: Any, *starts: Any) -> Any:
         before = do.dynamic_slice(operand, *starts, slice_sizes=shape, wrap=params["wrap"])
         return do.dynamic_update_slice(operand, do.select_n(going, before, update), *starts, **params)
 
-    return held
+    return hold_update
 
 
 def _update_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -361,7 +361,7 @@ dynamic_update_slice_p = define_op(
     indexed=_update_indexed,
     shown=Shown(
         absent={"wrap": lambda operands: (False,) * (operands - 2), "operand_axes": None},
-        change=_shown,
+        change=_shown_params,
         parts=_update_parts,
     ),
     small=SmallForm(

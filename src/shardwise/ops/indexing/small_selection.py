@@ -56,7 +56,7 @@ def write_top_k(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequenc
 
         def element(i: str, held: list[str]) -> list[str]:
             code.at(1)
-            rank = ranks_of(code, code.moved(source, i, x.steps[d]), x.dtype)
+            rank = ranks_of(code, code.advance_address(source, i, x.steps[d]), x.dtype)
             high = code.value(f"sext i32 {code.value(f'extractelement <1 x i32> {rank.ref}, i64 0')} to i64")
             item = code.value(f"or i64 {code.value(f'shl i64 {high}, 32')}, {i}")
             return code.branch(code.test("slt", item, held[0]), lambda: enter(item), held, ["i64"])
@@ -67,14 +67,14 @@ def write_top_k(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequenc
             code.at(1)
             place = code.value(f"and i64 {load(items, code.integer('add', j, 1))}, {(1 << 32) - 1}")
             short = code.value(f"trunc i64 {place} to i32")
-            code.line(f"store i32 {short}, ptr {code.moved(places_at, j, places.steps[d])}, align 4")
+            code.line(f"store i32 {short}, ptr {code.advance_address(places_at, j, places.steps[d])}, align 4")
             kind = STORED[x.dtype]
-            value = code.value(f"load {kind}, ptr {code.moved(source, place, x.steps[d])}, align 1")
-            code.line(f"store {kind} {value}, ptr {code.moved(values_at, j, found.steps[d])}, align 1")
+            value = code.value(f"load {kind}, ptr {code.advance_address(source, place, x.steps[d])}, align 1")
+            code.line(f"store {kind} {value}, ptr {code.advance_address(values_at, j, found.steps[d])}, align 1")
 
         code.loop(0, k, give)
 
     others = [v for i, v in enumerate(x.shape) if i != d]
     steps = [tuple(s for i, s in enumerate(v.steps) if i != d) for v in (x, found, places)]
     code.nest(others, [v.place for v in (x, found, places)], steps, row)
-    return [code.settled(found), code.settled(places)]
+    return [code.settle_value(found), code.settle_value(places)]

@@ -29,13 +29,13 @@ def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence
     code, d, num_keys = body.code, body.code.lead + eqn.params["dimension"], eqn.params["num_keys"]
     shape = np.broadcast_shapes(*[v.shape for v in values])
     n = shape[d]
-    given = [_spread_over(code.in_memory(v), shape) for v in values]
+    given = [_broadcast_value(code.in_memory(v), shape) for v in values]
     found = [code.memory(shape, v.dtype, into) for v, into in zip(given, wanted, strict=True)]
     order = code.buffer(
         (n + 1,), "int64"
     ).place  # behind a place for the position that is inserted, which stops the search
 
-    def held(at: int | str) -> str:
+    def order_entry(at: int | str) -> str:
         return code.value(f"load i64, ptr {code.element(order, at, 'int64')}, align 8")
 
     def put(position: str, at: int | str) -> None:
@@ -47,7 +47,7 @@ def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence
         def keys(position: str) -> list[Lane]:
             code.at(1)
             return [
-                code.load(code.moved(source, position, v.steps[d]), v.dtype)
+                code.load(code.advance_address(source, position, v.steps[d]), v.dtype)
                 for source, v in zip(sources[:num_keys], given, strict=False)
             ]
 
@@ -56,21 +56,21 @@ def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence
             own = keys(i)
 
             def follows(at: list[str]) -> str:
-                return code.some(_precedes(code, own, keys(held(at[0]))))
+                return code.some(_precedes(code, own, keys(order_entry(at[0]))))
 
             def move(at: list[str]) -> list[str]:
-                put(held(at[0]), code.integer("add", at[0], 1))
+                put(order_entry(at[0]), code.integer("add", at[0], 1))
                 return [code.integer("sub", at[0], 1)]
 
             (last,) = code.repeat([("i64", i)], follows, move)
             put(i, code.integer("add", last, 1))
 
         def give(j: str, _: list[str]) -> None:
-            position = held(code.integer("add", j, 1))
+            position = order_entry(code.integer("add", j, 1))
             for source, target, x, into in zip(sources, targets, given, found, strict=True):
                 kind = STORED[x.dtype]
-                element = code.value(f"load {kind}, ptr {code.moved(source, position, x.steps[d])}, align 1")
-                code.line(f"store {kind} {element}, ptr {code.moved(target, j, into.steps[d])}, align 1")
+                element = code.value(f"load {kind}, ptr {code.advance_address(source, position, x.steps[d])}, align 1")
+                code.line(f"store {kind} {element}, ptr {code.advance_address(target, j, into.steps[d])}, align 1")
 
         code.loop(0, n, insert)
         code.loop(0, n, give)
@@ -78,10 +78,10 @@ def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence
     both = [*given, *found]
     steps = [tuple(s for i, s in enumerate(v.steps) if i != d) for v in both]
     code.nest([m for i, m in enumerate(shape) if i != d], [v.place for v in both], steps, row)
-    return [code.settled(v) for v in found]
+    return [code.settle_value(v) for v in found]
 
 
-def _spread_over(value: Any, shape: tuple[int, ...]) -> Any:
+def _broadcast_value(value: Any, shape: tuple[int, ...]) -> Any:
     """A value in memory broadcast to that shape: its dims of size 1 repeat."""
     steps = tuple(0 if m != n else s for n, m, s in zip(shape, value.shape, value.steps, strict=True))
     return replace(value, shape=shape, steps=steps)

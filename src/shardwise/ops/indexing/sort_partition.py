@@ -25,7 +25,7 @@ _INT32 = np.dtype(np.int32)
 
 def sort_partition(region: Any, eqn: Equation) -> None:
     """Bring the operands to one layout and sort rows across the devices; each device keeps the same number of elements."""
-    if region.framed(eqn):
+    if region.compute_in_frames(eqn):
         return None
     dim = eqn.params["dimension"]
     fills = _last_ones(eqn)
@@ -38,7 +38,7 @@ def sort_partition(region: Any, eqn: Equation) -> None:
 
     def along(region: Any) -> None:
         axes, aval = lay[dim], eqn.inputs[0].aval
-        atoms = [region.moved(a, *region.read(a), lay) for a in eqn.inputs]
+        atoms = [region.move_value(a, *region.read(a), lay) for a in eqn.inputs]
         params = {"axes": axes, "sizes": region.sizes_of(axes), **eqn.params}
         if _is_permutation(region, eqn):
             params["places"] = True
@@ -74,7 +74,7 @@ def _last_ones(eqn: Equation) -> list[Any] | None:
 
 def top_k_partition(region: Any, eqn: Equation) -> None:
     """Each device finds the greatest elements of its part; the result is selected from these."""
-    if region.framed(eqn):
+    if region.compute_in_frames(eqn):
         return None
     (operand,), k, axis = eqn.inputs, eqn.params["k"], eqn.params["axis"]
     atom, have = region.read(operand)

@@ -146,7 +146,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
     return first, second
 
 
-def argsorted(x: Any, dimension: int = -1, *, is_stable: bool = True, dtype: Any = np.int32) -> Array:
+def argsort_positions(x: Any, dimension: int = -1, *, is_stable: bool = True, dtype: Any = np.int32) -> Array:
     """The positions that sort `x` along `dimension`, as `dtype`."""
     keys = as_array(x)
     dim = dim_index(dimension, keys.ndim, "argsort")
@@ -228,7 +228,7 @@ def _top_k_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, k: int, axis:
 top_k_p = define_op(
     "top_k",
     jvp=_top_k_jvp,
-    batch=batching.shifting("top_k", "axis"),
+    batch=batching.shift_dims_rule("top_k", "axis"),
     type_rule=_top_k_type,
     kernel=_top_k_kernel,
     rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),

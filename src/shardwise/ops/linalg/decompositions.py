@@ -81,10 +81,10 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
            [1., 2.]], dtype=float32)
     """
     value = as_array(x)
-    return bind(cholesky_p, symmetrized(value) if symmetrize_input else value)
+    return bind(cholesky_p, symmetrize(value) if symmetrize_input else value)
 
 
-def symmetrized(x: Array) -> Array:
+def symmetrize(x: Array) -> Array:
     """(x + x^H) / 2."""
     return div(add(x, adjoint(x)), literal(2, x.dtype, x.weak_type))
 

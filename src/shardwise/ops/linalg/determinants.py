@@ -10,7 +10,7 @@ from shardwise.base.shapes import Ndarray
 from shardwise.ops.linalg.lapack import gufunc, is_finite, nan_of
 
 
-def _spoiled(x: Ndarray) -> Ndarray | None:
+def _nan_mask(x: Ndarray) -> Ndarray | None:
     """A mask of the matrices with NaNs, which LU decompositions may lose; None if none has."""
     return None if is_finite(x) else np.asarray(np.isnan(x).any(axis=(-2, -1)))
 
@@ -24,7 +24,7 @@ def slogdet(x: Ndarray) -> tuple[Ndarray, ...]:
 
 def _slogdet(x: Ndarray) -> tuple[Ndarray, ...]:
     sign, log = (np.asarray(v) for v in gufunc("slogdet", x))
-    spoiled = _spoiled(x)
+    spoiled = _nan_mask(x)
     return (sign, log) if spoiled is None else tuple(np.where(spoiled, nan_of(v.dtype), v) for v in (sign, log))  # type: ignore[return-value]
 
 
@@ -44,7 +44,7 @@ def _det(x: Ndarray) -> Ndarray:
         wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
         with np.errstate(all="ignore"):
             return small_det(wide.transpose(-2, -1, *range(x.ndim - 2))[None], n)[0].astype(x.dtype)
-    out, spoiled = np.asarray(gufunc("det", x)), _spoiled(x)
+    out, spoiled = np.asarray(gufunc("det", x)), _nan_mask(x)
     return out if spoiled is None else np.where(spoiled, nan_of(x.dtype), out)
 
 

@@ -64,7 +64,7 @@ class _Upper:
 
     def element(self, i: str, k: str) -> str:
         """The address of an element."""
-        return self.w.element(self.w.moved(self.place, i, self.row * self.size), k, self.dtype)
+        return self.w.element(self.w.advance_address(self.place, i, self.row * self.size), k, self.dtype)
 
     def vectors(self, begin: str, body: Callable[[str], None]) -> None:
         """The vectors of a row from the one that holds element `begin` on."""
@@ -78,9 +78,10 @@ class _Upper:
 
             def tile(i: str, k: str) -> None:
                 lines = [
-                    w.moved(w.moved(source, w.integer("add", i, r), steps[0]), k, self.size) for r in range(self.width)
+                    w.advance_address(w.advance_address(source, w.integer("add", i, r), steps[0]), k, self.size)
+                    for r in range(self.width)
                 ]
-                for r, x in enumerate(w.transposed([w.load(line, dtype) for line in lines])):
+                for r, x in enumerate(w.transpose_rows([w.load(line, dtype) for line in lines])):
                     w.store(x, self.element(w.integer("add", k, r), i))
 
             self._tiles(tile)
@@ -90,8 +91,10 @@ class _Upper:
             w.at(self.width)
             self.vectors("0", lambda k: w.store(w.constant(0, dtype), self.element(j, k)))
             w.at(1)
-            top = w.moved(source, j, steps[1])
-            w.loop(j, self.n, lambda i, _: w.store(w.load(w.moved(top, i, steps[0]), dtype), self.element(j, i)))
+            top = w.advance_address(source, j, steps[1])
+            w.loop(
+                j, self.n, lambda i, _: w.store(w.load(w.advance_address(top, i, steps[0]), dtype), self.element(j, i))
+            )
 
         w.loop(0, self.n, column)
 
@@ -151,12 +154,12 @@ class _Upper:
             failed = w.constant(np.nan, dtype)
 
             def place(i: str, k: str, r: int) -> str:
-                return w.moved(w.moved(out, w.integer("add", i, r), steps[0]), k, self.size)
+                return w.advance_address(w.advance_address(out, w.integer("add", i, r), steps[0]), k, self.size)
 
             def lower(i: str, k: str) -> None:
                 diagonal = w.splat(w.test("eq", i, k), "bool")
                 read = [w.load(self.element(w.integer("add", k, r), i), dtype) for r in range(self.width)]
-                for r, x in enumerate(w.transposed(read)):
+                for r, x in enumerate(w.transpose_rows(read)):
                     above = ", ".join(f"i1 {'true' if c > r else 'false'}" for c in range(self.width))
                     hidden = w.binary("and", diagonal, Lane(f"<{above}>", "bool"))
                     w.store(w.select(hidden, zero, w.select(good, x, failed)), place(i, k, r))
@@ -172,14 +175,16 @@ class _Upper:
         failed, zero = w.constant(np.nan, dtype), w.constant(0, dtype)
 
         def line(i: str, _: list[str]) -> None:
-            start = w.moved(out, i, steps[0])
+            start = w.advance_address(out, i, steps[0])
 
             def lower(k: str, _: list[str]) -> None:
-                w.store(w.select(mask, w.load(self.element(k, i), dtype), failed), w.moved(start, k, steps[1]))
+                w.store(
+                    w.select(mask, w.load(self.element(k, i), dtype), failed), w.advance_address(start, k, steps[1])
+                )
 
             after = w.integer("add", i, 1)
             w.loop(0, after, lower)
-            w.loop(after, self.n, lambda k, _: w.store(zero, w.moved(start, k, steps[1])), occurs=False)
+            w.loop(after, self.n, lambda k, _: w.store(zero, w.advance_address(start, k, steps[1])), occurs=False)
 
         w.loop(0, self.n, line)
 
@@ -224,10 +229,10 @@ def _cholesky_loop(n: int, dtype: str) -> tuple[WorkLoop, int]:
     def body(w: Function, unit: str) -> None:
         begin = w.integer("mul", unit, "%chunk")
         end = w.least("%count", w.integer("add", begin, "%chunk"))
-        scratch, steps = w.moved("%scratch", unit, room), (n * size, size)
+        scratch, steps = w.advance_address("%scratch", unit, room), (n * size, size)
 
         def matrix(i: str, _: list[str]) -> None:
-            source, out = (w.moved(p, i, n * n * size) for p in ("%x", "%out"))
+            source, out = (w.advance_address(p, i, n * n * size) for p in ("%x", "%out"))
             write_cholesky(w, n, dtype, width, source, steps, scratch, out, steps)
 
         w.loop(begin, end, matrix)
@@ -270,7 +275,7 @@ class _Lu:
         w.loop(0, min(self.m, self.n), self._step)
 
     def _element(self, i: str, k: str) -> str:
-        return self.w.element(self.w.moved(self.matrix, i, self.down), k, self.dtype)
+        return self.w.element(self.w.advance_address(self.matrix, i, self.down), k, self.dtype)
 
     def _step(self, j: str, _: list[str]) -> None:
         w, dtype = self.w, self.dtype

@@ -20,7 +20,7 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.linalg import fft_loops
 from shardwise.ops.linalg.fft_partition import fft_partition
 from shardwise.ops.rules import pocketfft
-from shardwise.ops.rules.derivative import do, filled, later, scalar
+from shardwise.ops.rules.derivative import do, full_cotangent, later, scalar
 from shardwise.ops.rules.operands import check_kind, dtype_kind, operand
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
@@ -128,7 +128,7 @@ def _by_library(x: Ndarray, fft_type: FftType, fft_lengths: tuple[int, ...], in_
     dims = range(x.ndim - len(fft_lengths), x.ndim)
     workers = thread_count() if prod(x.shape) >= _THREADED else 1
 
-    def transformed(workers: int) -> Ndarray:
+    def transform_with(workers: int) -> Ndarray:
         if fft_type is FftType.RFFT:
             return pocketfft.transform_of_real(x, dims, workers)
         if fft_type is FftType.IRFFT:
@@ -137,11 +137,11 @@ def _by_library(x: Ndarray, fft_type: FftType, fft_lengths: tuple[int, ...], in_
         return pocketfft.transform(given, dims, fft_type is FftType.IFFT, workers, in_place)
 
     try:
-        return transformed(workers)
+        return transform_with(workers)
     except RuntimeError:
         if workers == 1:
             raise
-        return transformed(1)  # the system starts no more threads
+        return transform_with(1)  # the system starts no more threads
 
 
 def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> list[Any]:
@@ -154,7 +154,7 @@ def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int
         full = do.pad(ct, 0, padding_config=edges(fft_lengths[-1] - ct.shape[last]))
         return [do.real(do.fft(full, fft_type=FftType.FFT, fft_lengths=fft_lengths))]
     if not ct.size:  # nothing came out, so nothing goes back
-        return [filled(x.aval)]
+        return [full_cotangent(x.aval)]
     half = do.conj(do.fft(ct, fft_type=FftType.RFFT, fft_lengths=fft_lengths))
     place = do.iota(dtype=np.dtype(np.int32), shape=half.shape, dimension=last, out_sharding=None)
     middle = scalar((fft_lengths[-1] + 1) // 2, place.dtype)

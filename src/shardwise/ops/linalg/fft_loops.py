@@ -102,19 +102,19 @@ def _run(form: RadixForm, x: Ndarray, out: Ndarray, shape: Shape, d: int) -> Non
     step = size if form.across else n * size
     job = (outer * parts, count, chunk, parts, n * inner * size, step, inner * size)
     scratch = pool.empty((threads * n * form.cell,), np.uint8)
-    kernel, factors, places = _made(form)
+    kernel, factors, places = _make_radix_loop(form)
     call = Call(kernel(_DRAFT * x.size), job, len(_POINTERS), threads)
     call(*map(address, (x, out, scratch, factors, places)))
 
 
 @recent(64)
-def _made(form: RadixForm) -> tuple[Callable[[float], Kernel], Ndarray, Ndarray]:
+def _make_radix_loop(form: RadixForm) -> tuple[Callable[[float], Kernel], Ndarray, Ndarray]:
     """The function, the factors of all steps, and where the results lie after them."""
     found: list[Kernel] = []
 
     def kernel(slower: float) -> Kernel:
         if not found:
-            found.append(_Unit(form).function().compiled(slower))
+            found.append(_Unit(form).function().compile_function(slower))
         return found[0]
 
     return kernel, _factors(form), _places(form)
@@ -154,18 +154,18 @@ class _Unit:
         """All units that a thread takes."""
         w, form = self.w, self.form
         thread = w.ticket(w.element("%counter", 1, "int64"))
-        self.own = w.moved("%scratch", thread, form.size * form.cell)
+        self.own = w.advance_address("%scratch", thread, form.size * form.cell)
 
         def unit(number: str) -> None:
             block, part = w.split(number, ["%units", "%outer"])
             begin = w.integer("mul", w.integer("mul", part, "%chunk"), form.lanes)
             end = w.least("%count", w.integer("add", begin, w.integer("mul", "%chunk", form.lanes)))
             last = w.integer("sub", "%count", form.lanes)
-            source, target = (w.moved(place, block, "%from") for place in ("%source", "%target"))
+            source, target = (w.advance_address(place, block, "%from") for place in ("%source", "%target"))
 
             def group(first: str, _: list[str]) -> None:
                 at = w.least(first, last)  # the last register of them ends with the rows
-                self._transform(w.moved(source, at, "%to"), w.moved(target, at, "%to"))
+                self._transform(w.advance_address(source, at, "%to"), w.advance_address(target, at, "%to"))
 
             w.loop(begin, end, group, step=form.lanes)
 
@@ -180,33 +180,35 @@ class _Unit:
     # -- memory ----------------------------------------------------------------------------------------------------------
 
     def _get(self, cell: str) -> Complex:
-        real, imag = (self.w.load(self.w.moved(cell, 1, half), self.form.part) for half in self.halves)
+        real, imag = (self.w.load(self.w.advance_address(cell, 1, half), self.form.part) for half in self.halves)
         return real, imag
 
     def _put(self, value: Complex, cell: str) -> None:
         for x, half in zip(value, self.halves, strict=True):
-            self.w.store(x, self.w.moved(cell, 1, half))
+            self.w.store(x, self.w.advance_address(cell, 1, half))
 
-    def _scaled(self, x: Lane) -> Lane:
+    def _scale_inverse(self, x: Lane) -> Lane:
         return self.w.mul(x, self.w.like(1 / self.form.size, x)) if self.form.inverse else x
 
     def _result(self, k: int | str) -> tuple[Lane, Lane]:
         """The real and imaginary parts of element `k` of the results."""
         w = self.w
-        cell = w.moved(self.own, 1, w.entry("%places", k))
-        real, imag = (w.load(w.moved(cell, 1, half), self.form.part) for half in (0, self.form.lanes * self.bytes))
-        return self._scaled(real), self._scaled(imag)
+        cell = w.advance_address(self.own, 1, w.entry("%places", k))
+        real, imag = (
+            w.load(w.advance_address(cell, 1, half), self.form.part) for half in (0, self.form.lanes * self.bytes)
+        )
+        return self._scale_inverse(real), self._scale_inverse(imag)
 
     def _rows(self, source: str) -> None:
         """Read a square of all rows' parts at a time."""
         w, lanes = self.w, self.form.lanes
 
         def square(k: str, _: list[str]) -> None:
-            first = w.moved(source, k, self.bytes)
-            lines = [w.load(w.moved(first, r, "%to"), self.form.part) for r in range(lanes)]
-            cell = w.moved(self.own, k, lanes * self.bytes)
-            for i, line in enumerate(w.transposed(lines)):
-                w.store(line, w.moved(cell, i, lanes * self.bytes))
+            first = w.advance_address(source, k, self.bytes)
+            lines = [w.load(w.advance_address(first, r, "%to"), self.form.part) for r in range(lanes)]
+            cell = w.advance_address(self.own, k, lanes * self.bytes)
+            for i, line in enumerate(w.transpose_rows(lines)):
+                w.store(line, w.advance_address(cell, i, lanes * self.bytes))
 
         w.loop(0, 2 * self.form.size, square, step=lanes)
 
@@ -215,9 +217,9 @@ class _Unit:
 
         def square(k: str, _: list[str]) -> None:
             cells = [x for e in range(lanes // 2) for x in self._result(w.integer("add", k, e))]
-            first = w.moved(target, k, 2 * self.bytes)
-            for r, line in enumerate(w.transposed(cells)):
-                w.store(line, w.moved(first, r, "%to"))
+            first = w.advance_address(target, k, 2 * self.bytes)
+            for r, line in enumerate(w.transpose_rows(cells)):
+                w.store(line, w.advance_address(first, r, "%to"))
 
         w.loop(0, self.form.size, square, step=lanes // 2)
 
@@ -225,10 +227,10 @@ class _Unit:
         w, dtype = self.w, "complex64" if self.form.part == "float32" else "complex128"
 
         def element(k: str, _: list[str]) -> None:
-            real, imag = w.parts_of(w.load(w.moved(source, k, "%element"), dtype))
-            cell = w.moved(self.own, k, self.form.cell)
+            real, imag = w.parts_of(w.load(w.advance_address(source, k, "%element"), dtype))
+            cell = w.advance_address(self.own, k, self.form.cell)
             w.store(real, cell)
-            w.store(imag, w.moved(cell, 1, self.form.lanes * self.bytes))
+            w.store(imag, w.advance_address(cell, 1, self.form.lanes * self.bytes))
 
         w.loop(0, self.form.size, element)
 
@@ -236,7 +238,7 @@ class _Unit:
         w = self.w
 
         def element(k: str, _: list[str]) -> None:
-            w.store(w.complex_of(*self._result(k)), w.moved(target, k, "%element"))
+            w.store(w.complex_of(*self._result(k)), w.advance_address(target, k, "%element"))
 
         w.loop(0, self.form.size, element)
 
@@ -251,7 +253,7 @@ class _Unit:
         after = factors + 2 * (radix - 1) * part
         if size * cell > _NEAR:
             if rest:
-                w.loop(0, radix, lambda b, _: self._steps(w.moved(begin, b, part * cell), part, rest, after))
+                w.loop(0, radix, lambda b, _: self._steps(w.advance_address(begin, b, part * cell), part, rest, after))
             return
         for radix in rest:
             self._step(begin, size, radix, part, after)
@@ -264,8 +266,8 @@ class _Unit:
         blocks = count // size
 
         def one(block: str, element: str, turns: Sequence[Complex]) -> None:
-            place = w.moved(w.moved(begin, block, size * cell), element, cell)
-            cells = [w.moved(place, 1, k * apart * cell) for k in range(radix)]
+            place = w.advance_address(w.advance_address(begin, block, size * cell), element, cell)
+            cells = [w.advance_address(place, 1, k * apart * cell) for k in range(radix)]
             made = _butterfly(w, [self._get(c) for c in cells])
             turned = [made[0], *(_product(w, x, t) for x, t in zip(made[1:], turns, strict=True))] if turns else made
             for x, c in zip(turned, cells, strict=True):
@@ -274,9 +276,9 @@ class _Unit:
         def turns_of(element: str) -> list[Complex]:
             if apart == 1:
                 return []
-            place = w.moved("%factors", 1, factors * self.bytes)
-            place = w.moved(place, element, 2 * (radix - 1) * self.bytes)
-            parts = [w.scalar(w.moved(place, i, self.bytes), self.form.part) for i in range(2 * (radix - 1))]
+            place = w.advance_address("%factors", 1, factors * self.bytes)
+            place = w.advance_address(place, element, 2 * (radix - 1) * self.bytes)
+            parts = [w.scalar(w.advance_address(place, i, self.bytes), self.form.part) for i in range(2 * (radix - 1))]
             return list(zip(parts[::2], parts[1::2], strict=True))
 
         def block_by_block(b: str, _: list[str]) -> None:

@@ -70,14 +70,14 @@ def split_transforms(
             left -= set(ready)
             padded = tuple(n if axes else m for n, m, axes in zip(padded, own, layout, strict=True))
             continue
-        moved = _moved_off(due, left, layout, wanted, own, padded, sizes)
+        moved = _move_axes_off(due, left, layout, wanted, own, padded, sizes)
         if moved is None:
             return None
         layout, padded = moved
     return found
 
 
-def _moved_off(
+def _move_axes_off(
     due: Collection[int],
     left: Collection[int],
     layout: DimAxes,
@@ -111,7 +111,7 @@ def _moved_off(
 
 def fft_partition(region: Any, eqn: Equation) -> None:
     """All-to-alls, where they send less than a gather."""
-    if region.framed(eqn):
+    if region.compute_in_frames(eqn):
         return None
     (operand,), (out,) = eqn.inputs, eqn.outputs
     kind, count = eqn.params["fft_type"], len(eqn.params["fft_lengths"])
@@ -128,7 +128,7 @@ def fft_partition(region: Any, eqn: Equation) -> None:
         x, layout, aval = atom, have, operand.aval
         for each in transforms:
             x = _move_padded(region, x, aval, layout, each.layout, each.padded)
-            x, layout = _transformed(region, x, each, eqn), each.layout
+            x, layout = _transform_dims(region, x, each, eqn), each.layout
             aval = out.aval if each.last else aval
             aval = aval.update(shape=(*out.aval.shape[:-1], aval.shape[-1]), dtype=x.aval.dtype)
         padded = [
@@ -174,7 +174,7 @@ def _move_padded(region: Any, x: Any, aval: Any, have: DimAxes, want: DimAxes, p
     return x
 
 
-def _transformed(region: Any, x: Any, each: Transform, eqn: Equation) -> Any:
+def _transform_dims(region: Any, x: Any, each: Transform, eqn: Equation) -> Any:
     """The transform of some dims of a local value: these last, and back again."""
     kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
     first = x.aval.ndim - len(lengths)

@@ -134,7 +134,7 @@ def factor(w: Lanes, a: Matrix) -> tuple[Matrix, Row, Row, Lane]:
     return rows, pivots, order, odd
 
 
-def solved(w: Lanes, a: Matrix, b: Matrix) -> Matrix:
+def solve_by_factor(w: Lanes, a: Matrix, b: Matrix) -> Matrix:
     """x with a x = b, by `factor` of both side by side."""
     n = len(a)
     rows = factor(w, [p + q for p, q in zip(a, b, strict=True)])[0]
@@ -146,7 +146,7 @@ def solved(w: Lanes, a: Matrix, b: Matrix) -> Matrix:
     return x
 
 
-def substituted(w: Lanes, a: Matrix, b: Matrix, lower: bool, unit: bool) -> Matrix:
+def solve_triangular(w: Lanes, a: Matrix, b: Matrix, lower: bool, unit: bool) -> Matrix:
     """x with a x = b for triangular a, whose diagonal is 1 if it is a `unit` one."""
     n, x = len(a), [list(row) for row in b]
     for i in range(n) if lower else reversed(range(n)):
@@ -180,7 +180,7 @@ def cholesky(w: Lanes, a: Matrix) -> Matrix:
 # -- orthogonal factors ------------------------------------------------------------------------------------------------------
 
 
-def reflected(w: Lanes, a: Matrix, columns: int) -> tuple[Matrix, Matrix, Lane]:
+def householder_qr(w: Lanes, a: Matrix, columns: int) -> tuple[Matrix, Matrix, Lane]:
     """q with `columns` columns, and r, by Householder's reflections with LAPACK's signs; and which lanes are odd."""
     rows, m, n = [list(row) for row in a], len(a), len(a[0])
     zero, one = w.like(0, a[0][0]), w.like(1, a[0][0])

@@ -314,7 +314,7 @@ def tridiagonal(x: Ndarray, lower: bool) -> tuple[Ndarray, ...]:
 # -- systems -------------------------------------------------------------------------------------------------------------------
 
 
-def _folded(a: Ndarray, b: Ndarray, solve: Callable[[Ndarray, Ndarray], Ndarray]) -> Ndarray:
+def _fold_loops(a: Ndarray, b: Ndarray, solve: Callable[[Ndarray, Ndarray], Ndarray]) -> Ndarray:
     """Solve with the loop dims over which `a` is one and the same made columns of `b`: one factorisation for all."""
     same = [d for d in range(a.ndim - 2) if a.shape[d] == 1 and b.shape[d] != 1]
     if not same:
@@ -337,7 +337,7 @@ def solve(a: Ndarray, b: Ndarray, transposed: bool) -> Ndarray:
         by_lanes = stacks.solve(p, q, transposed, general)
         return general(p, q) if by_lanes is None else by_lanes
 
-    return _folded(a, b, systems)
+    return _fold_loops(a, b, systems)
 
 
 def _general(a: Ndarray, b: Ndarray, transposed: bool) -> Ndarray:
@@ -391,7 +391,7 @@ def _stacked_triangular(a: Ndarray, b: Ndarray, left: bool, lower: bool, transpo
         b, transpose = b.swapaxes(-1, -2), not transpose
     if transpose:
         a, lower = a.swapaxes(-1, -2), not lower
-    x = _folded(a, b, lambda p, q: _triangular(p, q, lower, unit))
+    x = _fold_loops(a, b, lambda p, q: _triangular(p, q, lower, unit))
     return x if left else x.swapaxes(-1, -2)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.ir import literal
 from shardwise.ops.linalg import matrix_terms as terms
-from shardwise.ops.rules.derivative import do, filled, is_linear, positions
+from shardwise.ops.rules.derivative import do, full_cotangent, is_linear, positions
 
 # -- Cholesky and triangular systems -------------------------------------------------------------------------------------
 
@@ -142,10 +142,10 @@ def lu_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], 
     packed, pivots, order = do.lu(x)
     m, n = x.shape[-2:]
     k = min(m, n)
-    change = terms.permuted(t, order)
-    l = terms.padded(terms.triangle(terms.part(packed, (0, m), (0, k)), lower=True, offset=-1), m, m)  # noqa: E741
+    change = terms.permute_rows(t, order)
+    l = terms.pad_to_size(terms.triangle(terms.part(packed, (0, m), (0, k)), lower=True, offset=-1), m, m)  # noqa: E741
     l = do.add(l, terms.identity(x, m, m))  # noqa: E741
-    u = terms.padded(terms.triangle(terms.part(packed, (0, k), (0, n)), lower=False), n, n)
+    u = terms.pad_to_size(terms.triangle(terms.part(packed, (0, k), (0, n)), lower=False), n, n)
     u = do.add(u, _padded_front(terms.identity(x, n - k, n - k), n)) if n > k else u
     inner = terms.solve_triangular(l, change, left=True, lower=True, unit=True)
     inner = terms.solve_triangular(u, inner, left=False, lower=False)
@@ -171,7 +171,7 @@ def qr_jvp(
     outs = do.qr(x, full=full, pivoting=pivoting)
     q, r = outs[:2]
     if pivoting:
-        t = terms.flip(terms.permuted(terms.flip(t), outs[2]))
+        t = terms.flip(terms.permute_rows(terms.flip(t), outs[2]))
     thin = terms.part(q, (0, m), (0, k)) if full and m > n else q
     square = r if r.shape[-2:] == (k, k) else terms.part(r, (0, k), (0, k))
     dq, dr = _thin_qr_change(thin, square, t if n <= m else terms.part(t, (0, m), (0, m)))
@@ -183,7 +183,7 @@ def qr_jvp(
         dr = do.concatenate(dr, moved, dimension=x.ndim - 1)
     elif full and m > n:
         dq = do.concatenate(dq, _complement_change(q, dq, n), dimension=x.ndim - 1)
-        dr = terms.padded(dr, m, n)
+        dr = terms.pad_to_size(dr, m, n)
     return list(outs), [dq, dr, *[None] * pivoting]
 
 
@@ -229,7 +229,7 @@ def slogdet_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[A
         total = terms.trace(do.solve(x, t, transposed=False))
     if total.dtype.kind != "c":
         return [sign, size], [None, total]
-    turn = do.mul(do.complex(filled(size.aval), do.imag(total)), sign)
+    turn = do.mul(do.complex(full_cotangent(size.aval), do.imag(total)), sign)
     return [sign, size], [turn, do.real(total)]
 
 
@@ -248,19 +248,22 @@ def _cofactors(x: Any) -> Any:
     """The derivatives of the determinant in each element, of small matrices."""
     n, last = x.shape[-1], x.ndim - 1
     if n == 1:
-        return filled(x.aval, 1)
+        return full_cotangent(x.aval, 1)
     if n == 2:
         row, column = terms.places(x.aval)
         turned = do.rev(x, dimensions=(last - 1, last))
         return do.select_n(do.eq(row, column), do.neg(turned), turned)
 
-    def rolled(v: Any, by: int, dim: int) -> Any:
+    def roll_modulo_3(v: Any, by: int, dim: int) -> Any:
         """Element i of dim `dim` is element i + `by`, modulo 3."""
         cut = lambda a, b: terms.part(v, *(((a, b), (0, 3)) if dim == last - 1 else ((0, 3), (a, b))))  # noqa: E731
         return do.concatenate(cut(by, 3), cut(0, by), dimension=dim)
 
-    p, q = rolled(x, 1, last - 1), rolled(x, 2, last - 1)  # the two other rows: their cross products
-    return do.sub(do.mul(rolled(p, 1, last), rolled(q, 2, last)), do.mul(rolled(p, 2, last), rolled(q, 1, last)))
+    p, q = roll_modulo_3(x, 1, last - 1), roll_modulo_3(x, 2, last - 1)  # the two other rows: their cross products
+    return do.sub(
+        do.mul(roll_modulo_3(p, 1, last), roll_modulo_3(q, 2, last)),
+        do.mul(roll_modulo_3(p, 2, last), roll_modulo_3(q, 1, last)),
+    )
 
 
 def _adjugate_times(a: Any, b: Any) -> Any:
@@ -294,7 +297,7 @@ def _adjugate_times(a: Any, b: Any) -> Any:
 
     upper = do.select_n(corner, packed, spread(pivot))
     upper = do.select_n(spread(none), upper, terms.identity(a, n, n))
-    y = terms.solve_triangular(packed, terms.permuted(b, order), left=True, lower=True, unit=True)
+    y = terms.solve_triangular(packed, terms.permute_rows(b, order), left=True, lower=True, unit=True)
     is_last = do.eq(terms.places(y.aval)[0], literal(n - 1, np.dtype(np.int32)))
     scale = do.broadcast_in_dim(whole, shape=y.shape, broadcast_dimensions=tuple(range(whole.ndim)), out_sharding=None)
     x = terms.solve_triangular(upper, do.select_n(is_last, do.mul(y, scale), y), left=True, lower=False)

@@ -127,13 +127,13 @@ def part(x: Any, rows: tuple[int, int], columns: tuple[int, int]) -> Any:
     )
 
 
-def padded(x: Any, rows: int, columns: int) -> Any:
+def pad_to_size(x: Any, rows: int, columns: int) -> Any:
     """Zeros below and to the right, to this size."""
     edges = ((0, rows - x.shape[-2], 0), (0, columns - x.shape[-1], 0))
     return do.pad(x, 0, padding_config=(*((0, 0, 0),) * (x.ndim - 2), *edges))
 
 
-def permuted(x: Any, order: Any) -> Any:
+def permute_rows(x: Any, order: Any) -> Any:
     """Rows in another order: row i of the result is row ``order[i]``."""
     dims = tuple(range(order.ndim))
     return take_along(

@@ -36,7 +36,7 @@ _INT32 = np.dtype(np.int32)
 def qr_partition(region: Any, eqn: Equation) -> None:
     """Partition by the triangles of the devices' rows, or by gathering the rows."""
     (x,), params = eqn.inputs, eqn.params
-    if region.framed(eqn):
+    if region.compute_in_frames(eqn):
         return None
     local, have = region.read(x)
     rows, columns = x.aval.shape[-2:]
@@ -90,7 +90,7 @@ def _by_triangles(region: Any, eqn: Equation, local: Atom, have: DimAxes) -> Non
     (x,) = eqn.inputs
     lay, gathered = (*have[:-1], ()), (*have[:-2], (), ())
     rank, columns = x.aval.ndim, x.aval.shape[-1]
-    whole = region.moved(x, local, have, lay)
+    whole = region.move_value(x, local, have, lay)
     part = whole.aval.shape[-2]
     behind = part - columns
     rows = _Rows(region, have[-2])

@@ -28,7 +28,7 @@ def qr(x: Any, *, full: bool, pivoting: bool) -> list[Any]:
     packed, taus = do.geqrf(x)
     r = _cut(packed, rows, n)
     row, column = (broadcasted_iota(np.int32, r.shape, r.ndim - k) for k in (2, 1))
-    r = do.select_n(do.le(row, column), _filled(r, 0), r)
+    r = do.select_n(do.le(row, column), _full_like(r, 0), r)
     edges = [(0, 0, 0)] * (x.ndim - 1)
     base = do.pad(_cut(packed, m, min(rows, n)), 0, padding_config=(*edges, (0, max(rows - n, 0), 0)))
     return [do.householder_product(base, taus), r]
@@ -70,25 +70,25 @@ def expm(x: Any, *, max_squarings: int) -> Any:
     valid = do.lt(norms, largest * 2.0 ** (max_squarings + 1))
     ratio = do.max(do.div(norms, largest), 1.0)
     steps = do.ceil(do.div(do.log(ratio), math.log(2)))
-    steps = do.select_n(valid, _filled(steps, 0), steps)
+    steps = do.select_n(valid, _full_like(steps, 0), steps)
     scaled = do.mul(_where(valid, x, 0), _spread(do.exp2(do.neg(steps)), x))
     odd, even = _parts(scaled, coefficients)
     out = do.solve(do.sub(even, odd), do.add(even, odd), transposed=False)
     most = do.reduce_max(steps, axes=tuple(range(steps.ndim)))
 
-    def squared(state: Any) -> Any:
+    def square_if_due(state: Any) -> Any:
         i, value = state
         more = _spread(do.gt(steps, i), value)
         return do.add(i, 1.0), do.select_n(more, value, _times(value, value))
 
-    done = while_loop(lambda state: do.lt(state[0], most), squared, (_filled(most, 0), out))[1]
+    done = while_loop(lambda state: do.lt(state[0], most), square_if_due, (_full_like(most, 0), out))[1]
     return _where(valid, done, math.nan)
 
 
 def expm_frechet(x: Any, direction: Any, *, max_squarings: int) -> Any:
     """The derivative of `expm` in a direction: the upper right block of the exponential of [[x, direction], [0, x]]."""
     n, d = x.shape[-1], x.ndim
-    zero = _filled(x, 0)
+    zero = _full_like(x, 0)
     rows = [do.concatenate(*blocks, dimension=d - 1) for blocks in ((x, direction), (zero, x))]
     both = expm(do.concatenate(*rows, dimension=d - 2), max_squarings=max_squarings)
     first, end = (*(0,) * (d - 1), n), (*both.shape[:-2], n, 2 * n)
@@ -98,13 +98,13 @@ def expm_frechet(x: Any, direction: Any, *, max_squarings: int) -> Any:
 def _parts(x: Any, coefficients: Sequence[int]) -> tuple[Any, Any]:
     """The odd and the even part of the polynomial with these coefficients, the lowest power's first."""
     row, column = (broadcasted_iota(np.int32, x.shape, x.ndim - k) for k in (2, 1))
-    one = do.select_n(do.eq(row, column), _filled(x, 0), _filled(x, 1))
+    one = do.select_n(do.eq(row, column), _full_like(x, 0), _full_like(x, 1))
     powers = [one, square := _times(x, x)]
     while len(powers) < 4:
         powers.append(_times(powers[-1], square))
 
     def series(terms: Sequence[int]) -> Any:
-        low = _filled(x, 0)
+        low = _full_like(x, 0)
         for c, p in zip(terms, powers, strict=False):
             low = do.add(low, do.mul(p, literal(c, x.dtype)))
         return do.add(low, _times(powers[3], series((0, *terms[4:])))) if len(terms) > 4 else low
@@ -139,7 +139,7 @@ def _where_valid(valid: Any, found: Any) -> list[Any]:
 
 
 def _where(valid: Any, x: Any, other: Any) -> Any:
-    return do.select_n(_spread(valid, x), _filled(x, other), x)
+    return do.select_n(_spread(valid, x), _full_like(x, other), x)
 
 
 def _spread(x: Any, like: Any) -> Any:
@@ -147,5 +147,5 @@ def _spread(x: Any, like: Any) -> Any:
     return broadcast_in_dim(x, like.shape, tuple(range(x.ndim)))
 
 
-def _filled(like: Any, value: Any) -> Any:
+def _full_like(like: Any, value: Any) -> Any:
     return broadcast_in_dim(literal(value, like.dtype), like.shape, ())

@@ -12,7 +12,7 @@ from shardwise.ops.linalg import small_matrices
 from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name, lanes_of
-from shardwise.runtime.small import BodyWriter, Code, Substitution, Value, Wanted, store, turned
+from shardwise.runtime.small import BodyWriter, Code, Substitution, Value, Wanted, store, transpose_view
 
 
 def cholesky(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -30,16 +30,16 @@ def cholesky(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: W
         write_cholesky(code, n, x.dtype, width, places[0], x.steps[-2:], scratch, places[1], out.steps[-2:])
 
     code.nest(shape[:-2], [x.place, out.place], [x.steps[:-2], out.steps[:-2]], one)
-    return [code.settled(out)]
+    return [code.settle_value(out)]
 
 
 def lu(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The packed factors, pivots and orders of rows: f[..., m, n] -> f[..., m, n], int32[..., min(m, n)], int32[..., m]."""
     code = body.code
-    return [code.settled(v) for v in _factored(code, values[0])]
+    return [code.settle_value(v) for v in _factor_matrix(code, values[0])]
 
 
-def _factored(code: Code, x: Value) -> tuple[Value, Value, Value]:
+def _factor_matrix(code: Code, x: Value) -> tuple[Value, Value, Value]:
     loops, (m, n) = x.shape[:-2], x.shape[-2:]
     factors = code.buffer(x.shape, x.dtype)
     pivots, order = code.buffer((*loops, min(m, n)), "int32"), code.buffer((*loops, m), "int32")
@@ -60,24 +60,24 @@ def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Want
         return small_matrices.solve(body, eqn, values, wanted)
     code = body.code
     a, b = (code.in_memory(v) for v in values)
-    factors, _, order = _factored(code, turned(a) if eqn.params["transposed"] else a)
+    factors, _, order = _factor_matrix(code, transpose_view(a) if eqn.params["transposed"] else a)
     loops, (n, k) = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), b.shape[-2:]
     x = code.buffer((*loops, n, k), b.dtype)
     width = min(k, lanes_of(b.dtype))
 
-    def ordered(places: list[str]) -> None:
+    def order_rows(places: list[str]) -> None:
         """Rows of b in the order of the factors'."""
         target, source, numbers = places
 
         def row(i: str, _: list[str]) -> None:
-            at = code.value(f"load i32, ptr {code.moved(numbers, i, 4)}, align 4")
-            line = code.moved(source, code.value(f"sext i32 {at} to i64"), b.steps[-2])
-            here = code.moved(target, i, x.steps[-2])
+            at = code.value(f"load i32, ptr {code.advance_address(numbers, i, 4)}, align 4")
+            line = code.advance_address(source, code.value(f"sext i32 {at} to i64"), b.steps[-2])
+            here = code.advance_address(target, i, x.steps[-2])
             code.at(width)
 
             def part(c: str) -> None:
-                read = code.read(code.moved(line, c, b.steps[-1]), (width,), (b.steps[-1],), b.dtype)
-                code.write(read, code.moved(here, c, x.steps[-1]), (width,), (x.steps[-1],))
+                read = code.read(code.advance_address(line, c, b.steps[-1]), (width,), (b.steps[-1],), b.dtype)
+                code.write(read, code.advance_address(here, c, x.steps[-1]), (width,), (x.steps[-1],))
 
             code.row(k, part, width)
 
@@ -88,11 +88,11 @@ def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Want
         [0 if size == 1 else step for size, step in zip(v.shape[: len(loops)], v.steps[: len(loops)], strict=True)]
         for v, _ in stacks
     ]
-    code.nest(loops, [v.place for v, _ in stacks], steps, ordered)
+    code.nest(loops, [v.place for v, _ in stacks], steps, order_rows)
     y = code.buffer(x.shape, x.dtype)  # the last vector of a row reads some elements again: nothing is solved in place
     Substitution(code, factors, x, y, True, True).write()
     Substitution(code, factors, y, x, False, False).write()
-    return [code.settled(x)]
+    return [code.settle_value(x)]
 
 
 def numbers_fit(eqn: Equation, spread: Spread) -> bool:

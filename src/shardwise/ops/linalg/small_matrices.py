@@ -10,7 +10,7 @@ from shardwise.ir import Equation, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import RARE, call_lapack
-from shardwise.runtime.small import BodyWriter, Code, Value, Wanted, by_gufunc, pointwise, store, turned
+from shardwise.runtime.small import BodyWriter, Code, Value, Wanted, by_gufunc, pointwise, store, transpose_view
 
 _LOOPS = "numpy.linalg._umath_linalg."
 # NumPy's letters of a type, and of the complex one.
@@ -40,7 +40,7 @@ def eigh(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wante
     types = f"{own}->{_LETTERS[numbers.dtype][0]}{own}"
     name = f"{_LOOPS}eigh_{'lo' if eqn.params['lower'] else 'up'}"
     by_gufunc(code, name, types, x.shape[-1:], [x, numbers, vectors], [2, 1, 2])
-    return [code.settled(vectors), code.settled(numbers)]
+    return [code.settle_value(vectors), code.settle_value(numbers)]
 
 
 def svd_of_finite(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -55,7 +55,7 @@ def svd_of_finite(body: BodyWriter, eqn: Equation, values: Sequence[Value], want
     else:
         name, types, results, ranks = "svd", f"{own}->{part}", [numbers], [2, 1]
     by_gufunc(code, _LOOPS + name, types, [m, n, min(m, n)], [x, *results], ranks)
-    return [code.settled(v) for v in (numbers, *vectors)]
+    return [code.settle_value(v) for v in (numbers, *vectors)]
 
 
 def eig_of_finite(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -66,7 +66,7 @@ def eig_of_finite(body: BodyWriter, eqn: Equation, values: Sequence[Value], want
     name = "eig" if len(results) > 1 else "eigvals"
     types = f"{own}->{complex * len(results)}"
     by_gufunc(code, _LOOPS + name, types, x.shape[-1:], [x, *results], [2, 1, 2][: 1 + len(results)])
-    return [code.settled(v) for v in results]
+    return [code.settle_value(v) for v in results]
 
 
 # -- reflectors ----------------------------------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ def cholesky(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: W
     letter = _LETTERS[x.dtype][0]
     by_gufunc(code, f"{_LOOPS}cholesky_lo", f"{letter}->{letter}", x.shape[-1:], [x, out], [2, 2])
     n = x.shape[-1]
-    lower = code.known(np.tri(n, dtype=np.bool_).reshape((1,) * (len(x.shape) - 2) + (n, n)), "bool")
-    zero = code.known(np.zeros((), x.dtype), x.dtype, (1,) * len(x.shape))
+    lower = code.constant_value(np.tri(n, dtype=np.bool_).reshape((1,) * (len(x.shape) - 2) + (n, n)), "bool")
+    zero = code.constant_value(np.zeros((), x.dtype), x.dtype, (1,) * len(x.shape))
     return [pointwise(code, [lower, out, zero], lambda lanes: code.select(*lanes), x.dtype)]
 
 
@@ -133,7 +133,7 @@ def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Want
     """x with a x = b; where a is singular, what its LU factors give."""
     code, (a, b) = body.code, values
     if eqn.params["transposed"]:
-        a = turned(code.in_memory(a))
+        a = transpose_view(code.in_memory(a))
     n, k = b.shape[-2:]
     loops = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     factors, pivots = _columns(code, a, loops), code.buffer((*loops, n), "int32")
@@ -154,7 +154,7 @@ def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Want
 def _columns(code: Code, x: Value, loops: tuple[int, ...]) -> Value:
     """A copy of matrices, broadcast to such a stack, with columns side by side, as LAPACK has them."""
     m, n = x.shape[-2:]
-    copy = turned(code.buffer((*loops, n, m), x.dtype))
+    copy = transpose_view(code.buffer((*loops, n, m), x.dtype))
     store(code, x, copy)
     return copy
 
@@ -189,4 +189,4 @@ def _each_matrix(
             after(*given)
 
     code.nest(loops, [v.place for v, _ in stacks], steps, one)
-    return [code.settled(v) for v in (a, *others)]
+    return [code.settle_value(v) for v in (a, *others)]

@@ -48,7 +48,7 @@ def transform(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: 
         for d in dims:
             x = _along(code, x, d, x.shape[d], "ifft" if inverse else "fft", scale)
             scale = 1.0
-    return [code.settled(x)]
+    return [code.settle_value(x)]
 
 
 def _along(code: Code, x: Value, d: int, size: int, name: str, scale: float) -> Value:
@@ -64,7 +64,7 @@ def _along(code: Code, x: Value, d: int, size: int, name: str, scale: float) -> 
         else (complex, complex, whole)
     )
     types = f"{given}{real}->{made}"
-    factor = code.in_memory(code.known(np.full((), scale, part), part))
+    factor = code.in_memory(code.constant_value(np.full((), scale, part), part))
     out = code.buffer((*x.shape[:d], size, *x.shape[d + 1 :]), dtype)
     by_gufunc(code, _LOOPS + name, types, [x.shape[d], size], [_last(x, d), factor, _last(out, d)], [1, 0, 1])
     return out

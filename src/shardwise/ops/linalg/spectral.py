@@ -11,7 +11,7 @@ from shardwise.base import config
 from shardwise.base.shapes import Ints
 from shardwise.ir import Array, Equation, Shown, bind
 from shardwise.ops.linalg import lapack
-from shardwise.ops.linalg.decompositions import symmetrized
+from shardwise.ops.linalg.decompositions import symmetrize
 from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, define_matrix_op, square_size
 from shardwise.ops.linalg.matrix_steps import of_matrix
 from shardwise.ops.rules.convert import as_array
@@ -167,7 +167,7 @@ def eigh(
         )
     del sort_eigenvalues  # False allows any order
     value = as_array(x)
-    vectors, values = bind(eigh_p, symmetrized(value) if symmetrize_input else value, lower=bool(lower))
+    vectors, values = bind(eigh_p, symmetrize(value) if symmetrize_input else value, lower=bool(lower))
     if subset_by_index is not None:
         start, stop = map(index, subset_by_index)
         vectors = slice_in_dim(vectors, start, stop, axis=-1)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ops.linalg import matrix_terms as terms
-from shardwise.ops.rules.derivative import do, filled
+from shardwise.ops.rules.derivative import do, full_cotangent
 
 # -- eigenvalues and singular values -------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ def expm_frechet_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: 
     total = None if total is None else do.expm_frechet(x, total, **params)
     if t is not None:
         n = x.shape[-1]
-        zero = filled(x.aval)
+        zero = full_cotangent(x.aval)
         both = do.expm_frechet(_blocks(x, direction, zero, x), _blocks(t, zero, zero, t), **params)
         part = terms.part(both, (0, n), (n, 2 * n))
         total = part if total is None else do.add(total, part)

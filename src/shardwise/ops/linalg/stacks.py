@@ -39,7 +39,7 @@ def _run(loop: StackLoop, operands: Sequence[Ndarray], cores: Sequence[tuple[Int
     return outs
 
 
-def _mended(outs: Sequence[Ndarray], odd: Ndarray, general: Callable[[Ndarray], Outs], loops: Ints) -> Outs:
+def _mend_odd(outs: Sequence[Ndarray], odd: Ndarray, general: Callable[[Ndarray], Outs], loops: Ints) -> Outs:
     """The results for stacks of shape `loops`; matrices that are `odd` have those of `general(their numbers)`."""
     if odd.any():
         places = np.flatnonzero(odd)
@@ -65,7 +65,7 @@ def det(x: Ndarray, general: Callable[[Ndarray], Ndarray]) -> Ndarray | None:
     (out,) = _run(_det_loop(n, name_of(x.dtype)), (stack,), [((), x.dtype)], len(stack))
     if n <= 3:  # the definition holds for all matrices
         return out.reshape(x.shape[:-2])
-    return _mended([out], _not_finite(out), lambda places: (general(stack[places]),), x.shape[:-2])[0]
+    return _mend_odd([out], _not_finite(out), lambda places: (general(stack[places]),), x.shape[:-2])[0]
 
 
 @recent(32)
@@ -82,7 +82,7 @@ def slogdet(x: Ndarray, general: Callable[[Ndarray], Outs]) -> Outs | None:
     if stack is None:
         return None
     outs = _run(_slogdet_loop(stack.shape[-1], name_of(x.dtype)), (stack,), [((), x.dtype)] * 2, len(stack))
-    return _mended(outs, _not_finite(outs[1]), lambda places: general(stack[places]), x.shape[:-2])
+    return _mend_odd(outs, _not_finite(outs[1]), lambda places: general(stack[places]), x.shape[:-2])
 
 
 @recent(32)
@@ -104,7 +104,7 @@ def lu(x: Ndarray, general: Callable[[Ndarray], Outs]) -> Outs | None:
     m, n = stack.shape[-2:]
     cores = [((m, n), x.dtype), ((min(m, n),), np.int32), ((m,), np.int32)]
     outs = _run(_lu_loop(m, n, name_of(x.dtype)), (stack,), cores, len(stack))
-    return _mended(outs, _not_finite(outs[0]), lambda places: general(stack[places]), x.shape[:-2])
+    return _mend_odd(outs, _not_finite(outs[0]), lambda places: general(stack[places]), x.shape[:-2])
 
 
 @recent(32)
@@ -126,7 +126,7 @@ def solve(a: Ndarray, b: Ndarray, transposed: bool, general: Callable[[Ndarray, 
     loop = _solve_loop(n, k, name_of(a.dtype), len(right) == 1, transposed)
     outs = _run(loop, given, [((n, k), a.dtype)], len(stack))
     every = np.broadcast_to(right, (len(stack), n, k))
-    return _mended(outs, _not_finite(outs[0]), lambda at: (general(stack[at], every[at]),), a.shape[:-2])[0]
+    return _mend_odd(outs, _not_finite(outs[0]), lambda at: (general(stack[at], every[at]),), a.shape[:-2])[0]
 
 
 def triangular_solve(a: Ndarray, b: Ndarray, lower: bool, unit: bool) -> Ndarray | None:
@@ -154,7 +154,7 @@ def _systems(a: Ndarray, b: Ndarray) -> tuple[Ndarray, Ndarray] | None:
 @recent(32)
 def _substitution_loop(n: int, k: int, dtype: str, shared: bool, lower: bool, unit: bool) -> StackLoop:
     def write(w: Lanes, a: list[Lane], b: list[Lane]) -> list[list[Lane]]:
-        return [as_elements(algorithms.substituted(w, as_matrix(a, n), as_matrix(b, k), lower, unit))]
+        return [as_elements(algorithms.solve_triangular(w, as_matrix(a, n), as_matrix(b, k), lower, unit))]
 
     return StackLoop(dtype, (n * n, n * k), ((n * k, dtype),), write, (False, shared))
 
@@ -165,7 +165,7 @@ def _solve_loop(n: int, k: int, dtype: str, shared: bool, transposed: bool) -> S
         matrix = as_matrix(a, n)
         if transposed:
             matrix = [list(column) for column in zip(*matrix, strict=True)]
-        return [as_elements(algorithms.solved(w, matrix, as_matrix(b, k)))]
+        return [as_elements(algorithms.solve_by_factor(w, matrix, as_matrix(b, k)))]
 
     return StackLoop(dtype, (n * n, n * k), ((n * k, dtype),), write, (False, shared), cost=n)
 
@@ -200,13 +200,13 @@ def qr(x: Ndarray, full: bool, general: Callable[[Ndarray], Outs]) -> Outs | Non
     columns = m if full else min(m, n)
     cores = [((m, columns), x.dtype), ((columns, n), x.dtype), ((), np.int32)]
     q, r, odd = _run(_qr_loop(m, n, columns, name_of(x.dtype)), (stack,), cores, len(stack))
-    return _mended([q, r], odd != 0, lambda places: general(stack[places]), x.shape[:-2])
+    return _mend_odd([q, r], odd != 0, lambda places: general(stack[places]), x.shape[:-2])
 
 
 @recent(32)
 def _qr_loop(m: int, n: int, columns: int, dtype: str) -> StackLoop:
     def write(w: Lanes, x: list[Lane]) -> list[list[Lane]]:
-        q, r, odd = algorithms.reflected(w, as_matrix(x, n), columns)
+        q, r, odd = algorithms.householder_qr(w, as_matrix(x, n), columns)
         return [as_elements(q), as_elements(r), [w.convert(odd, "int32")]]
 
     return StackLoop(dtype, (m * n,), ((m * columns, dtype), (columns * n, dtype), (1, "int32")), write, cost=2 * n)
@@ -224,7 +224,7 @@ def eigh(x: Ndarray, lower: bool, general: Callable[[Ndarray], Outs]) -> Outs | 
         return None
     cores = [((2, 2), x.dtype), ((2,), x.dtype), ((), np.int32)]
     vectors, values, odd = _run(_eigh_loop(lower, name_of(x.dtype)), (stack,), cores, len(stack))
-    return _mended([vectors, values], odd != 0, lambda places: general(stack[places]), x.shape[:-2])
+    return _mend_odd([vectors, values], odd != 0, lambda places: general(stack[places]), x.shape[:-2])
 
 
 @recent(32)

@@ -15,7 +15,7 @@ from shardwise.base.shapes import Axes, Ndarray
 from shardwise.ir import Array, Equation, ShapedArray, Shown, SmallForm, Spread, bind, define_op
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.all_reduce import all_reduce, summing
+from shardwise.ops.devices.all_reduce import all_reduce, sum_across
 from shardwise.ops.products.dot_sharding import check_unreduced, dot_explicit, dot_localize, dot_rule, free_dims
 from shardwise.ops.products.gemm import compute_dtype, contract_as, product_workspace
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
@@ -287,7 +287,7 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
     return [bind(dot_general_p, lhs, rhs, **{**params, **changed})], [at]
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     numbers = tuple(tuple(list(part) for part in pair) for pair in eqn.params["dimension_numbers"])
     return {**shown, "dimension_numbers": str(numbers)}
 
@@ -313,11 +313,11 @@ dot_general_p = define_op(
     typed=True,
     absorbs=all_reduce,
     contraction=_dot_computes_in,
-    across=summing(_dot_kernel, _dot_compile),
+    across=sum_across(_dot_kernel, _dot_compile),
     jvp=multilinear_jvp("dot_general", (0, 1)),
     transpose=_dot_transpose,
     batch=_dot_batch,
-    shown=Shown(hidden=frozenset({"rhs_first", "out_sharding"}), change=_shown),
+    shown=Shown(hidden=frozenset({"rhs_first", "out_sharding"}), change=_shown_params),
     makes_nan=True,
     product=True,
     small=SmallForm(

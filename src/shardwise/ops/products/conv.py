@@ -25,7 +25,7 @@ from shardwise.ops.products.conv_geometry import (
     conv_algorithm,
     conv_dimension_numbers,
     conv_shape_tuple,
-    dilated,
+    dilated_size,
     explicit_pads,
     padtype_to_pads,
     place_dims,
@@ -87,8 +87,8 @@ def _conv_type(
             )
         if any(n < 1 for n in entries):
             raise ValueError(f"conv_general_dilated {name} must be positive, got {entries}.")
-    left[2:] = map(dilated, left[2:], lhs_dilation)
-    right[2:] = map(dilated, right[2:], rhs_dilation)
+    left[2:] = map(dilated_size, left[2:], lhs_dilation)
+    right[2:] = map(dilated_size, right[2:], rhs_dilation)
     shape = place_dims(conv_shape_tuple(left, right, window_strides, padding, batch_group_count), dims.out_spec)
     dtype = _conv_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     out = ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
@@ -202,7 +202,7 @@ def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> tuple[
     if any(map(any, params["padding"])) or set(params["lhs_dilation"]) - {1}:
         size = math.prod(lhs.shape[d] for d in dims.lhs_spec[:2])
         for d, gap, (low, high) in zip(dims.lhs_spec[2:], params["lhs_dilation"], params["padding"], strict=True):
-            size *= max(dilated(lhs.shape[d], gap) + low + high, 0)
+            size *= max(dilated_size(lhs.shape[d], gap) + low + high, 0)
         buffers.append(size * lhs.itemsize)
     if math.prod(kernel[2:]) > 1:
         n, groups = out.shape[dims.out_spec[0]], params["feature_group_count"] * params["batch_group_count"]
@@ -216,7 +216,7 @@ def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> tuple[
     return tuple(buffers)
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {**shown, **({"out_sharding": None} if config.dialect.jaxprs.reduction_shows_out_sharding else {})}
 
 
@@ -240,7 +240,7 @@ conv_general_dilated_p = define_op(
         later("shardwise.ops.products.small_conv", "small_conv"),
         later("shardwise.ops.products.small_conv", "has_few_taps"),
     ),
-    shown=Shown(empty=("precision", "preferred_element_type"), change=_shown),
+    shown=Shown(empty=("precision", "preferred_element_type"), change=_shown_params),
 )
 
 
@@ -297,7 +297,7 @@ def conv_general_dilated(
                 f"conv_general_dilated window and window_strides must have the same number of dimensions, but got "
                 f"{space} and {len(strides)}."
             )
-        window = [dilated(w.shape[d], r) for d, r in zip(dims.rhs_spec[2:], spread, strict=True)]
+        window = [dilated_size(w.shape[d], r) for d, r in zip(dims.rhs_spec[2:], spread, strict=True)]
         pads: Pads = tuple(padtype_to_pads([x.shape[d] for d in dims.lhs_spec[2:]], window, strides, padding))
     else:
         pads = explicit_pads("conv_general_dilated", padding)
@@ -429,7 +429,7 @@ def conv_transpose(
     spread = (1,) * space if rhs_dilation is None else tuple(rhs_dilation)
     pads: Any = padding
     if use_consistent_padding or (isinstance(padding, str) and padding in ("SAME", "VALID")):
-        window = [dilated(w.shape[d], r) for d, r in zip(dims.rhs_spec[2:], spread, strict=True)]
+        window = [dilated_size(w.shape[d], r) for d, r in zip(dims.rhs_spec[2:], spread, strict=True)]
         forward = [padding] * space if isinstance(padding, str) else padding
         pads = tuple(transpose_pads(k, s, p) for k, s, p in zip(window, strides, forward, strict=True))
     if transpose_kernel:

@@ -7,7 +7,7 @@ from typing import Any
 from shardwise.base.shapes import Ints
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.op import Params
-from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, dilated
+from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, dilated_size
 from shardwise.ops.rules.derivative import cotangent_sharding, do, is_linear, with_dtype
 
 
@@ -18,12 +18,12 @@ def conv_transpose_rule(ct: Array, lhs: Any, rhs: Any, **params: Any) -> list[An
     return [None, _conv_back_rhs(ct, lhs, rhs.aval, params)]
 
 
-def _swapped(spec: Ints) -> Ints:
+def _swap_roles(spec: Ints) -> Ints:
     """A layout with its first two roles exchanged."""
     return (spec[1], spec[0], *spec[2:])
 
 
-def _grouped(x: Any, source: int, target: int, groups: int) -> Any:
+def _move_groups(x: Any, source: int, target: int, groups: int) -> Any:
     """The groups that lead dim `source` moved to lead dim `target`."""
     if groups == 1:
         return x
@@ -44,7 +44,7 @@ def _sides(left: Ints, right: Ints, out: Ints, params: Params) -> Any:
     gaps = (params["lhs_dilation"], params["rhs_dilation"], params["window_strides"])
     specs: ConvDimensionNumbers = params["dimension_numbers"]
     sizes = [[shape[d] for d in spec[2:]] for shape, spec in zip((left, right, out), specs, strict=True)]
-    return zip(*(map(dilated, s, g) for s, g in zip(sizes, gaps, strict=True)), strict=True)
+    return zip(*(map(dilated_size, s, g) for s, g in zip(sizes, gaps, strict=True)), strict=True)
 
 
 def _conv_back_lhs(ct: Array, aval: ShapedArray, rhs: Any, params: Params) -> Any:
@@ -52,12 +52,12 @@ def _conv_back_lhs(ct: Array, aval: ShapedArray, rhs: Any, params: Params) -> An
     batch_groups = params["batch_group_count"]
     groups = max(params["feature_group_count"], batch_groups)
     sides = zip(_sides(aval.shape, rhs.shape, ct.shape, params), params["padding"], strict=True)
-    kernel = _grouped(rhs, rhs_spec[0], rhs_spec[1], groups)
+    kernel = _move_groups(rhs, rhs_spec[0], rhs_spec[1], groups)
     changed = dict(
         window_strides=params["lhs_dilation"],
         lhs_dilation=params["window_strides"],
         padding=tuple([(k - 1 - low, n + low - m) for (n, k, m), (low, _) in sides]),
-        dimension_numbers=ConvDimensionNumbers(out_spec, _swapped(rhs_spec), lhs_spec),
+        dimension_numbers=ConvDimensionNumbers(out_spec, _swap_roles(rhs_spec), lhs_spec),
         feature_group_count=groups,
         batch_group_count=1,
         preferred_element_type=None,
@@ -65,12 +65,12 @@ def _conv_back_lhs(ct: Array, aval: ShapedArray, rhs: Any, params: Params) -> An
     )
     flipped = with_dtype(do.rev(kernel, dimensions=tuple(rhs_spec[2:])), ct.aval)
     out = do.conv_general_dilated(ct, flipped, **{**params, **changed})
-    return with_dtype(_grouped(out, lhs_spec[1], lhs_spec[0], batch_groups), aval)
+    return with_dtype(_move_groups(out, lhs_spec[1], lhs_spec[0], batch_groups), aval)
 
 
 def _conv_back_rhs(ct: Array, lhs: Any, aval: ShapedArray, params: Params) -> Any:
     """Features take the place of the batch, and the batch is summed over."""
-    lhs_spec, rhs_spec, out_spec = map(_swapped, params["dimension_numbers"])
+    lhs_spec, rhs_spec, out_spec = map(_swap_roles, params["dimension_numbers"])
     sides = zip(_sides(lhs.shape, aval.shape, ct.shape, params), params["padding"], strict=True)
     changed = dict(
         window_strides=params["rhs_dilation"],

@@ -81,7 +81,7 @@ def explicit_pads(name: str, padding: Any) -> Pads:
         ) from error
 
 
-def dilated(size: int, dilation: int) -> int:
+def dilated_size(size: int, dilation: int) -> int:
     """A size with `dilation - 1` gaps between neighbours."""
     return (size - 1) * dilation + 1 if size else 0
 

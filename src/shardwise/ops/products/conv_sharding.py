@@ -13,7 +13,7 @@ from shardwise.ir import Halo
 from shardwise.ir.explicit import check_divisible, is_whole, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
-from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, dilated, place_dims
+from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, dilated_size, place_dims
 from shardwise.ops.shapes.even_windows import Place
 from shardwise.sharding.rule import Rule, make_rule
 
@@ -69,8 +69,8 @@ def _ways_to_sum(size: int, window: int, out: int, spread: int, gap: int) -> int
     the gradient of a convolution that cuts an image into patches. Each device has a part of the kernel, and sums the products with its
     window of lhs. Every part begins at an element of a dilated lhs, or all at the same place behind one.
     """
-    image = dilated(size, spread)
-    spans = gap > 1 and 2 * dilated(window, gap) > image >= 4 * out
+    image = dilated_size(size, spread)
+    spans = gap > 1 and 2 * dilated_size(window, gap) > image >= 4 * out
     if gap * window % spread or not (window > out or spans):
         return 1
     return math.gcd(size, window, gap * window // spread)
@@ -120,13 +120,13 @@ def conv_halo(params: Params, dim: int, in_types: Types, part: int) -> Halo | No
         return None
     size, taps = lhs.shape[dim], rhs.shape[dims.rhs_spec[2 + i]]
     stride, (low, high), gap = params["window_strides"][i], params["padding"][i], params["rhs_dilation"][i]
-    spread, window = params["lhs_dilation"][i], dilated(taps, gap)
-    out = max(dilated(size, spread) + low + high - window, -stride) // stride + 1
+    spread, window = params["lhs_dilation"][i], dilated_size(taps, gap)
+    out = max(dilated_size(size, spread) + low + high - window, -stride) // stride + 1
     plain = (low, high) == (0, 0) and spread == 1
     if plain and taps == size and gap == 1:
         return None  # a contraction: a part of lhs meets the same part of the kernel
     if _ways_to_sum(size, taps, out, spread, gap) > 1:
-        step, width, unit = gap * part, stride * (out - 1) + dilated(part, gap), 1
+        step, width, unit = gap * part, stride * (out - 1) + dilated_size(part, gap), 1
     else:
         step, width = stride * part, stride * (part - 1) + window
         unit = spread // math.gcd(spread, stride)  # parts begin at the same place between two elements of lhs
@@ -135,7 +135,7 @@ def conv_halo(params: Params, dim: int, in_types: Types, part: int) -> Halo | No
     first, last = -(low // spread), (width - 1 - low) // spread
     last = max(first, last)  # of a window between two elements, negative padding cuts off the one that follows
     before = first * spread + low
-    after = width - before - dilated(last - first + 1, spread)
+    after = width - before - dilated_size(last - first + 1, spread)
     return _at_window(params, i, Halo(step // spread, first, last - first + 1, params, unit=unit), (before, after))
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.shapes import Ndarray
-from shardwise.ops.products.conv_geometry import dilated, window_count
-from shardwise.ops.products.im2col import ConvWindow, convolve, spread_out
+from shardwise.ops.products.conv_geometry import dilated_size, window_count
+from shardwise.ops.products.im2col import ConvWindow, convolve, spread_elements
 from shardwise.runtime.memory import pool
 
 # Multiplications by holes from which several convolutions pay: of 8 images of 32 x 32 with 32 channels (3 x 3 taps, 64 features, strides of
@@ -48,7 +48,7 @@ def convolve_dilated(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, 
             max(0, *[-begin for begin, *_ in reach[i]]) if gap > 1 else window.pads[i][0],
             max(0, *[end - n for _, end, *_ in reach[i]]) if gap > 1 else window.pads[i][1],
         )
-    padded = spread_out(lhs, 0, tuple(around), (1,) * lhs.ndim, 0, lhs.dtype, keep=True)
+    padded = spread_elements(lhs, 0, tuple(around), (1,) * lhs.ndim, 0, lhs.dtype, keep=True)
     part = replace(window, pads=((0, 0),) * len(gaps), lhs_dilation=(1,) * len(gaps))
     for rests in itertools.product(*map(range, gaps)):
         own, taps, places = ([slice(None)] * a.ndim for a in (padded, rhs, out))
@@ -88,6 +88,6 @@ def _counts(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow) -> list[i
     """The places of the window."""
     found: list[int] = []
     for i, (gap, hole, stride) in enumerate(zip(window.lhs_dilation, window.rhs_dilation, window.strides, strict=True)):
-        size = dilated(lhs.shape[lead + window.dims.lhs_spec[2 + i]], gap) + sum(window.pads[i])
-        found.append(window_count(size, dilated(rhs.shape[lead + window.dims.rhs_spec[2 + i]], hole), stride))
+        size = dilated_size(lhs.shape[lead + window.dims.lhs_spec[2 + i]], gap) + sum(window.pads[i])
+        found.append(window_count(size, dilated_size(rhs.shape[lead + window.dims.rhs_spec[2 + i]], hole), stride))
     return found

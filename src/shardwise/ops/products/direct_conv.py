@@ -105,7 +105,10 @@ def _features_last(
     def body(w: Function, unit: str) -> None:
         number, place, begin, end = _unit(w, unit, blocks, lines)
         first = w.integer("mul", place, block)
-        x, out = w.moved("%x", number, sample), w.moved("%out", number, lines * row * features * size)
+        x, out = (
+            w.advance_address("%x", number, sample),
+            w.advance_address("%out", number, lines * row * features * size),
+        )
         kernel, into = w.element("%kernel", first, dtype), w.element(out, first, dtype)
         masks: list[str | None] = [None] * wide
         if features % width:
@@ -114,28 +117,28 @@ def _features_last(
 
         def line(i: str, _: list[str]) -> None:
             source = _at(w, x, "%lines", i)
-            target = w.moved(into, i, row * features * size)
+            target = w.advance_address(into, i, row * features * size)
             w.loop(0, long, lambda place, _: tile(source, target, place, most), step=most)
             w.loop(long, row, lambda place, _: tile(source, target, place, most - 1), step=most - 1)
 
         def tile(source: str, target: str, place: str, n: int) -> None:
-            here, there = w.moved(source, place, step), w.moved(target, place, features * size)
+            here, there = w.advance_address(source, place, step), w.advance_address(target, place, features * size)
 
             def tap(t: str, sums: list[Lane]) -> list[Lane]:
-                given, factors = _at(w, here, "%offsets", t), w.moved(kernel, t, channels * whole * size)
+                given, factors = _at(w, here, "%offsets", t), w.advance_address(kernel, t, channels * whole * size)
 
                 def channel(c: str, sums: list[Lane]) -> list[Lane]:
-                    row_of = w.moved(factors, c, whole * size)
-                    right = [w.load(w.moved(row_of, v, width * size), dtype) for v in range(wide)]
+                    row_of = w.advance_address(factors, c, whole * size)
+                    right = [w.load(w.advance_address(row_of, v, width * size), dtype) for v in range(wide)]
                     at = w.element(given, c, dtype)
-                    left = [w.scalar(w.moved(at, r, step), dtype) for r in range(n)]
+                    left = [w.scalar(w.advance_address(at, r, step), dtype) for r in range(n)]
                     return [w.fma(left[i // wide], right[i % wide], s) for i, s in enumerate(sums)]
 
                 return w.accumulate(0, channels, channel, sums)
 
             sums = w.accumulate(0, taps, tap, [w.constant(0, dtype)] * (n * wide))
             for i, s in enumerate(sums):
-                at = w.moved(w.moved(there, i // wide, features * size), i % wide, width * size)
+                at = w.advance_address(w.advance_address(there, i // wide, features * size), i % wide, width * size)
                 w.store(s, at, masks[i % wide])
 
         w.loop(begin, end, line, occurs=False)
@@ -156,31 +159,36 @@ def _features_first(
     def body(w: Function, unit: str) -> None:
         number, place, begin, end = _unit(w, unit, blocks, lines)
         first = w.least(w.integer("mul", place, block), features - block)
-        x = w.moved("%x", number, sample)
-        out = w.moved(w.moved("%out", number, features * lines * row * size), first, lines * row * size)
+        x = w.advance_address("%x", number, sample)
+        out = w.advance_address(
+            w.advance_address("%out", number, features * lines * row * size), first, lines * row * size
+        )
         kernel = w.element("%kernel", first, dtype)
 
         def line(i: str, _: list[str]) -> None:
-            source, target = _at(w, x, "%lines", i), w.moved(out, i, row * size)
+            source, target = _at(w, x, "%lines", i), w.advance_address(out, i, row * size)
             w.row(
                 row, lambda place: tile(w.element(source, place, dtype), w.element(target, place, dtype)), wide * width
             )
 
         def tile(here: str, there: str) -> None:
             def channel(c: str, sums: list[Lane]) -> list[Lane]:
-                given, factors = w.moved(here, c, step), w.moved(kernel, c, taps * features * size)
+                given, factors = w.advance_address(here, c, step), w.advance_address(kernel, c, taps * features * size)
 
                 def tap(t: str, sums: list[Lane]) -> list[Lane]:
-                    at, column = _at(w, given, "%offsets", t), w.moved(factors, t, features * size)
-                    right = [w.load(w.moved(at, v, width * size), dtype) for v in range(wide)]
-                    left = [w.scalar(w.moved(column, o, size), dtype) for o in range(block)]
+                    at, column = _at(w, given, "%offsets", t), w.advance_address(factors, t, features * size)
+                    right = [w.load(w.advance_address(at, v, width * size), dtype) for v in range(wide)]
+                    left = [w.scalar(w.advance_address(column, o, size), dtype) for o in range(block)]
                     return [w.fma(left[i // wide], right[i % wide], s) for i, s in enumerate(sums)]
 
                 return w.accumulate(0, taps, tap, sums)
 
             sums = w.accumulate(0, channels, channel, [w.constant(0, dtype)] * (block * wide))
             for i, s in enumerate(sums):
-                w.store(s, w.moved(w.moved(there, i // wide, lines * row * size), i % wide, width * size))
+                w.store(
+                    s,
+                    w.advance_address(w.advance_address(there, i // wide, lines * row * size), i % wide, width * size),
+                )
 
         w.loop(begin, end, line, occurs=False)
 
@@ -198,4 +206,4 @@ def _unit(w: Function, unit: str, blocks: int, lines: int) -> tuple[str, str, st
 def _at(w: Function, place: str, table: str, index: str) -> str:
     """The address behind `place` by the bytes that a table has at `index`."""
     offset = w.value(f"load i64, ptr {w.element(table, index, 'int64')}, align 8")
-    return w.moved(place, offset, 1)
+    return w.advance_address(place, offset, 1)

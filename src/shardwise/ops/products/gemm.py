@@ -16,7 +16,7 @@ from shardwise.runtime.env import SINGLE
 from shardwise.runtime.fused import GroupKernel
 from shardwise.runtime.machine import available
 from shardwise.runtime.products import DotDims, contract, gemm_plan
-from shardwise.runtime.products.amx import granted
+from shardwise.runtime.products.amx import has_amx
 
 
 def contract_as(
@@ -30,7 +30,7 @@ def contract_as(
     if not sum_dims and sum_size == 1 and (name_of(lhs.dtype), name_of(rhs.dtype), name_of(compute)) in _NARROW:
         out = _contract_narrow(lhs, rhs, lead, dims, compute)
         if out is not None:
-            return wrapped(out, dtype) if compute.kind in "iu" else _cast(out, dtype)
+            return cast_modulo(out, dtype) if compute.kind in "iu" else _cast(out, dtype)
     if compute.kind == "b":
         # A float product of zeros and ones is positive exactly where some pair is true.
         out = contract(lhs.astype(np.float32), rhs.astype(np.float32), lead, dims, sum_dims, sum_size)
@@ -64,7 +64,7 @@ def product_workspace(lhs: ShapedArray, rhs: ShapedArray, out: ShapedArray) -> i
     if compute.kind not in "fc":
         return 0  # how integers are multiplied depends on their values
     result = 0 if compute == out.dtype else out.size * compute.itemsize
-    if (name_of(lhs.dtype), name_of(rhs.dtype), name_of(compute)) in _NARROW and granted():
+    if (name_of(lhs.dtype), name_of(rhs.dtype), name_of(compute)) in _NARROW and has_amx():
         return result + rhs.nbytes
     return result + sum(x.size * compute.itemsize for x in (lhs, rhs) if x.dtype != compute)
 
@@ -120,14 +120,14 @@ def _contract_ints(
     if compute == np.float64 and _LEAST_STEP <= step < depth and not sum_dims and sum_size == 1 and dims[0][0]:
         return _contract_in_steps(out, lhs, rhs, lead, dims, max(1, step * lhs.shape[dims[0][0][0] + lead] // depth))
     if compute.kind == "f":
-        return wrapped(exact(lhs, rhs, compute), out)
+        return cast_modulo(exact(lhs, rhs, compute), out)
     if out.itemsize == 4 and depth <= 1 << 20:
         # Modulo 2**32, (h 2**16 + l)(h' 2**16 + l') = (h l' + l h') 2**16 + l l': three exact float64 products.
         a, b = lhs.astype(np.uint32), rhs.astype(np.uint32)
         a_low, a_high, b_low, b_high = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
         middle = exact(a_high, b_low, np.float64).astype(np.uint64) + exact(a_low, b_high, np.float64).astype(np.uint64)
         low = exact(a_low, b_low, np.float64).astype(np.uint64)
-        return wrapped(low + (middle << np.uint64(16)), out)
+        return cast_modulo(low + (middle << np.uint64(16)), out)
     return plain(lhs, rhs)
 
 
@@ -140,7 +140,7 @@ def _contract_in_steps(out: np.dtype[Any], lhs: Ndarray, rhs: Ndarray, lead: int
     total: Ndarray | None = None
     for i in range(0, lhs.shape[left], step):
         a, b = (x[(*[slice(None)] * d, slice(i, i + step))].astype(np.float32) for x, d in ((lhs, left), (rhs, right)))
-        part = wrapped(contract(a, b, lead, dims), out)
+        part = cast_modulo(contract(a, b, lead, dims), out)
         total = part if total is None else np.add(total, part, out=total)
     assert total is not None
     return total
@@ -165,7 +165,7 @@ def _largest(x: Ndarray) -> int:
 _NUMPY_INTS = frozenset(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))
 
 
-def wrapped(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
+def cast_modulo(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
     """Integral values cast to an integer type modulo its range (a plain cast of a float would saturate).
 
     Values of a float type are those that it counts without gaps, as `exact_dtype` sees to.

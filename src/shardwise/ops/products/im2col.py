@@ -18,10 +18,10 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.elementwise.casts import cast
-from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
+from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, Pads, dilated_size, window_count
 from shardwise.ops.products.direct_conv import direct
 from shardwise.ops.products.few_places import few_places
-from shardwise.ops.products.gemm import compute_dtype, exact_dtype, wrapped
+from shardwise.ops.products.gemm import cast_modulo, compute_dtype, exact_dtype
 from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.machine import helpers, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
@@ -62,8 +62,8 @@ def convolve(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, dtype: n
     left = [i for i in range(lead) if lhs.shape[i] != 1 and rhs.shape[i] == 1]
     right = [i for i in range(lead) if lhs.shape[i] == 1 and rhs.shape[i] != 1]
 
-    x = _arranged(lhs, both, left, lead, window.dims.lhs_spec)  # both, left, N, C, space
-    w = _arranged(rhs, both, right, lead, window.dims.rhs_spec)  # both, right, O, I, window
+    x = _arrange_dims(lhs, both, left, lead, window.dims.lhs_spec)  # both, left, N, C, space
+    w = _arrange_dims(rhs, both, right, lead, window.dims.rhs_spec)  # both, right, O, I, window
     batch_sizes = tuple(lhs.shape[i] for i in both)
     left_sizes, right_sizes = tuple(lhs.shape[i] for i in left), tuple(rhs.shape[i] for i in right)
     groups = max(window.feature_groups, window.batch_groups)
@@ -79,13 +79,15 @@ def convolve(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, dtype: n
     features_last = all(feature > d for d in out_space)
     w = w.astype(compute, copy=False)
     if groups == 1 and not left and compute.kind == "f" and _few(x.shape[nb + 3 :], w.shape[nb + 3 :], window):
-        x = spread_out(x[(slice(None),) * nb + (0,)], nb + 2, window.pads, window.lhs_dilation, 0, compute, keep=True)
+        x = spread_elements(
+            x[(slice(None),) * nb + (0,)], nb + 2, window.pads, window.lhs_dilation, 0, compute, keep=True
+        )
         counts = _counts(x.shape[nb + 2 :], w.shape[nb + 3 :], window)
         flat = w[(slice(None),) * nb + (0,)]
         out = few_places(x, flat, nb, counts, window.strides, window.rhs_dilation)  # both, N, space, O
         out = np.expand_dims(out, -2) if features_last else np.expand_dims(with_dim_at(out, -1, nb + 1), nb + 1)
     else:
-        x = _padded(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
+        x = _pad_left_operand(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
         out = _products(x, w, nb, window, features_last)  # both, N, (space, group, O) or (group, O, space)
 
     # Back to loop dims in their places, then the dims of the result; groups are the major part of its features.
@@ -115,10 +117,10 @@ def _with_dtype(out: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
         return out != 0
     if out.dtype == dtype:
         return out
-    return wrapped(out, dtype) if issubdtype(dtype, np.integer) else cast(out, dtype)
+    return cast_modulo(out, dtype) if issubdtype(dtype, np.integer) else cast(out, dtype)
 
 
-def _arranged(x: Ndarray, both: list[int], own: list[int], lead: int, spec: Ints) -> Ndarray:
+def _arrange_dims(x: Ndarray, both: list[int], own: list[int], lead: int, spec: Ints) -> Ndarray:
     """`x` with its varying loop dims, those common to both operands first, then its dims in canonical order."""
     ones = [i for i in range(lead) if i not in both and i not in own]
     x = x.transpose(*ones, *both, *own, *(lead + d for d in spec))
@@ -132,20 +134,22 @@ def _with_group(x: Ndarray, front: int, dim: int, groups: int) -> Ndarray:
     return with_dim_at(x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]), dim, front)
 
 
-def _padded(x: Ndarray, nb: int, nl: int, window: ConvWindow, features_last: bool, dtype: np.dtype[Any]) -> Ndarray:
+def _pad_left_operand(
+    x: Ndarray, nb: int, nl: int, window: ConvWindow, features_last: bool, dtype: np.dtype[Any]
+) -> Ndarray:
     """The left operand with pads and gaps, its batch loops merged, and features last or in front of space."""
     space = len(window.strides)
     if features_last:
         x = with_dim_at(x, nb + nl + 1, -1)
     first = x.ndim - space - (1 if features_last else 0)
-    x = spread_out(x, first, window.pads, window.lhs_dilation, 0, dtype)
+    x = spread_elements(x, first, window.pads, window.lhs_dilation, 0, dtype)
     return x.reshape(*x.shape[:nb], prod(x.shape[nb : nb + nl + 1]), *x.shape[nb + nl + 1 :])
 
 
 def _counts(sizes: Ints, taps: Ints, window: ConvWindow) -> Ints:
     """The places of the window in space of these sizes, pads and gaps included."""
     return tuple(
-        window_count(s, dilated(k, r), t)
+        window_count(s, dilated_size(k, r), t)
         for s, k, r, t in zip(sizes, taps, window.rhs_dilation, window.strides, strict=True)
     )
 
@@ -153,12 +157,13 @@ def _counts(sizes: Ints, taps: Ints, window: ConvWindow) -> Ints:
 def _few(sizes: Ints, taps: Ints, window: ConvWindow) -> bool:
     """Whether the window is large beside the number of its places."""
     spread = [
-        dilated(n, d) + low + high for n, d, (low, high) in zip(sizes, window.lhs_dilation, window.pads, strict=True)
+        dilated_size(n, d) + low + high
+        for n, d, (low, high) in zip(sizes, window.lhs_dilation, window.pads, strict=True)
     ]
     return 0 < prod(_counts(tuple(spread), taps, window)) * 2 <= prod(taps)
 
 
-def spread_out(
+def spread_elements(
     x: Ndarray, first: int, pads: Pads, dilations: Ints, fill: Any, dtype: np.dtype[Any], keep: bool = False
 ) -> Ndarray:
     """`x` as `dtype`, its dims from `first` on padded (or cut, where pads are negative) and with gaps between elements.
@@ -169,7 +174,7 @@ def spread_out(
         return x if x.dtype == dtype else x.astype(dtype, order="K" if keep else "C")
     shape, source, target = list(x.shape), [slice(None)] * x.ndim, [slice(None)] * x.ndim
     for d, ((low, high), step) in enumerate(zip(pads, dilations, strict=True), first):
-        size = max(dilated(x.shape[d], step) + low + high, 0)
+        size = max(dilated_size(x.shape[d], step) + low + high, 0)
         begin = -(min(low, 0) // step)  # the first element that a negative pad leaves
         end = max(min(x.shape[d], -(-(size - low) // step)), begin)
         source[d] = slice(begin, end)
@@ -270,7 +275,7 @@ def _products(x: Ndarray, w: Ndarray, nb: int, window: ConvWindow, features_last
                 matmul(columns[..., k::apart, :], weights, to[..., k::apart, :], 1)
         else:
             form = (*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
-            columns = _laid_out(piece, form, whole or space == 1)
+            columns = _reshape_windows(piece, form, whole or space == 1)
             matmul(weights, columns, to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]), 1)
 
     places = iter([(i, r) for i in range(0, n, samples) for r in range(0, counts[0], rows)])
@@ -296,15 +301,15 @@ def _rows(piece: Ndarray, front: int, space: int, depth: int, may_view: bool) ->
     """Windows (front dims, N, counts, taps, C) as matrices with a window per row."""
     rows = prod(piece.shape[front : front + 1 + space])
     if piece.shape[-1] >= _FEW or depth == piece.shape[-1]:
-        return _laid_out(piece, (*piece.shape[:front], rows, depth), may_view)
+        return _reshape_windows(piece, (*piece.shape[:front], rows, depth), may_view)
     # Few channels make short runs to copy: then copy with the places innermost, and let BLAS read it transposed.
     last = (*range(front + 1 + space, piece.ndim), *range(front, front + 1 + space))
-    return _laid_out(piece.transpose(*range(front), *last), (*piece.shape[:front], depth, rows), may_view).swapaxes(
-        -1, -2
-    )
+    return _reshape_windows(
+        piece.transpose(*range(front), *last), (*piece.shape[:front], depth, rows), may_view
+    ).swapaxes(-1, -2)
 
 
-def _laid_out(windows: Ndarray, shape: Ints, may_view: bool) -> Ndarray:
+def _reshape_windows(windows: Ndarray, shape: Ints, may_view: bool) -> Ndarray:
     """`windows` with another shape: a view, if there may be one, or a copy in memory of the pool, which costs no page faults."""
     if may_view:
         return windows.reshape(shape)

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from shardwise.ir import Equation
-from shardwise.ops.products.conv_geometry import dilated
+from shardwise.ops.products.conv_geometry import dilated_size
 from shardwise.ops.rules.derivative import do
 
 _TAPS = 32  # of a kernel: each is a slice
@@ -25,22 +25,24 @@ def small_conv(lhs: Any, rhs: Any, **params: Any) -> Any:
     features, batches = params["feature_group_count"], params["batch_group_count"]
     groups = features * batches
     pads = [(low, high, n - 1) for (low, high), n in zip(params["padding"], params["lhs_dilation"], strict=True)]
-    x = _turned(lhs, dims.lhs_spec)
+    x = _transpose_if_needed(lhs, dims.lhs_spec)
     x = do.pad(x, 0, padding_config=((0, 0, 0), (0, 0, 0), *pads))
-    kernel = _turned(rhs, dims.rhs_spec)
+    kernel = _transpose_if_needed(rhs, dims.rhs_spec)
     outs, ins, *taps = kernel.shape
-    reach = [dilated(n, gap) for n, gap in zip(taps, gaps, strict=True)]
+    reach = [dilated_size(n, gap) for n, gap in zip(taps, gaps, strict=True)]
     counts = [(n - r) // s + 1 for n, r, s in zip(x.shape[2:], reach, strides, strict=True)]
     samples, channels = x.shape[0] // batches, x.shape[1] // features
     # Each as (1, groups or 1, samples, groups or 1, channels, *places), of which one of the groups is 1.
     whole = (1, batches, samples, features, channels, *counts)
-    parts = [_reshaped(_under(x, tap, strides, gaps, counts), whole) for tap in itertools.product(*map(range, taps))]
+    parts = [
+        _reshape_if_needed(_under(x, tap, strides, gaps, counts), whole) for tap in itertools.product(*map(range, taps))
+    ]
     patches = parts[0] if len(parts) == 1 else do.concatenate(*parts, dimension=0)
-    patches = _reshaped(
+    patches = _reshape_if_needed(
         patches, (len(parts), *((groups, samples) if batches > 1 else (samples, groups)), channels, *counts)
     )
     group_at = 1 if batches > 1 else 2
-    kernel = _reshaped(kernel, (groups, outs // groups, ins, math.prod(taps)))
+    kernel = _reshape_if_needed(kernel, (groups, outs // groups, ins, math.prod(taps)))
     # Its dims: groups, samples, places, outs of a group.
     found = do.dot_general(
         patches,
@@ -52,18 +54,18 @@ def small_conv(lhs: Any, rhs: Any, **params: Any) -> Any:
     )
     last = found.ndim - 1
     found = do.transpose(found, permutation=(1, 0, last, *range(2, last)))
-    found = _reshaped(found, (samples, outs, *counts))
+    found = _reshape_if_needed(found, (samples, outs, *counts))
     back = [0] * found.ndim
     for i, d in enumerate(dims.out_spec):
         back[d] = i
     return found if back == sorted(back) else do.transpose(found, permutation=tuple(back))
 
 
-def _turned(x: Any, order: tuple[int, ...]) -> Any:
+def _transpose_if_needed(x: Any, order: tuple[int, ...]) -> Any:
     return x if list(order) == sorted(order) else do.transpose(x, permutation=tuple(order))
 
 
-def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+def _reshape_if_needed(x: Any, shape: tuple[int, ...]) -> Any:
     return x if x.shape == shape else do.reshape(x, new_sizes=shape)
 
 

@@ -101,7 +101,7 @@ def by_algorithm(
     total = product(lefts[0], rights[0], wide)
     if rest is not None:  # which says nothing of infinities: these times what zeros leave are NaNs
         total = np.where(np.isfinite(total), total + rest, total)
-    total = _rounded(total, steps.total) if narrow else total
+    total = _round_to_kind(total, steps.total) if narrow else total
     return total if total.dtype == dtype else total.astype(dtype)
 
 
@@ -115,7 +115,7 @@ def _parts(x: Ndarray, kind: str, count: int) -> list[Ndarray]:
         count = 1
     parts: list[Ndarray] = []
     for _ in range(count):
-        part = _rounded(x, kind)
+        part = _round_to_kind(x, kind)
         parts.append(part)
         if len(parts) < count:
             with np.errstate(invalid="ignore"):
@@ -124,13 +124,13 @@ def _parts(x: Ndarray, kind: str, count: int) -> list[Ndarray]:
     return parts
 
 
-def _rounded(x: Ndarray, kind: str) -> Ndarray:
+def _round_to_kind(x: Ndarray, kind: str) -> Ndarray:
     if kind == x.dtype.name:
         return x
     if x.dtype.kind == "c":  # each part of a complex number by itself
         real = x.real.dtype
         out = np.empty_like(x)
-        out.real, out.imag = _rounded(x.real, kind).astype(real), _rounded(x.imag, kind).astype(real)
+        out.real, out.imag = _round_to_kind(x.real, kind).astype(real), _round_to_kind(x.imag, kind).astype(real)
         return out
     if kind == "tf32":
         return _to_tf32(np.ascontiguousarray(x.astype(np.float32, copy=False)))

@@ -61,7 +61,7 @@ def philox_bits(states: States, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
         bits = flat[:, 0::2] | flat[:, 1::2].astype(np.uint64) << _HALF
     else:
         bits = flat.astype(dtype, copy=False)
-    return _advanced(states, blocks), np.ascontiguousarray(bits[:, :size]).reshape(len(states), *shape)
+    return _advance_states(states, blocks), np.ascontiguousarray(bits[:, :size]).reshape(len(states), *shape)
 
 
 def threefry_bits(states: States, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[States, Bits]:
@@ -74,7 +74,7 @@ def threefry_bits(states: States, shape: tuple[int, ...], dtype: np.dtype[Any]) 
         blocks = math.prod(shape)
         first, second = _threefry_blocks(states, blocks)
         bits = first | second.astype(np.uint64) << _HALF
-        return _advanced(states, blocks), bits.reshape(len(states), *shape)
+        return _advance_states(states, blocks), bits.reshape(len(states), *shape)
     paired = shape or (1,)
     dim = next((d for d, n in enumerate(paired) if n % 2 == 0), paired.index(max(paired)))
     halves = (*paired[:dim], -(-paired[dim] // 2), *paired[dim + 1 :])
@@ -82,7 +82,9 @@ def threefry_bits(states: States, shape: tuple[int, ...], dtype: np.dtype[Any]) 
     pair = [words.reshape(len(states), *halves) for words in _threefry_blocks(states, blocks)]
     joined = np.stack(pair, dim + 2).reshape(len(states), *paired[:dim], 2 * halves[dim], *paired[dim + 1 :])
     whole = joined[(slice(None),) * (dim + 1) + (slice(paired[dim]),)]
-    return _advanced(states, blocks), np.ascontiguousarray(whole).astype(dtype, copy=False).reshape(len(states), *shape)
+    return _advance_states(states, blocks), np.ascontiguousarray(whole).astype(dtype, copy=False).reshape(
+        len(states), *shape
+    )
 
 
 def _threefry_blocks(states: States, count: int) -> tuple[Bits, Bits]:
@@ -97,5 +99,5 @@ def _threefry_blocks(states: States, count: int) -> tuple[Bits, Bits]:
     return threefry.threefry_2x32(*words)
 
 
-def _advanced(states: States, blocks: int) -> States:
+def _advance_states(states: States, blocks: int) -> States:
     return states + np.array([0, blocks], np.uint64)

@@ -17,7 +17,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.random import threefry
 from shardwise.ops.rules.derivative import later
-from shardwise.ops.rules.operands import aligned
+from shardwise.ops.rules.operands import align_blocks
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.steps import per_result
 from shardwise.ops.shapes.broadcast import expand_dims
@@ -78,7 +78,7 @@ _KEPT = 1 << 22  # counters that stay in memory for the next call
 _kept = np.arange(0, dtype=np.uint32)
 
 
-def _counted(n: int) -> Ndarray:
+def _counting_numbers(n: int) -> Ndarray:
     """0, 1, ..., n - 1, read only."""
     global _kept
     if n > _KEPT:
@@ -100,7 +100,7 @@ def _counters_type(
 def _counters_kernel(
     env: Env, *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None, shard_axes: ShardAxes = ()
 ) -> Ndarray:
-    return own_part(env, _counted(math.prod(shape)).reshape((1,) * env.lead + shape), shard_axes)
+    return own_part(env, _counting_numbers(math.prod(shape)).reshape((1,) * env.lead + shape), shard_axes)
 
 
 def own_part(env: Env, out: Ndarray, shard_axes: ShardAxes) -> Ndarray:
@@ -139,12 +139,12 @@ def _threefry_type(word0: ShapedArray, word1: ShapedArray, counters: ShapedArray
 
 
 def _threefry_kernel(env: Env, *blocks: Ndarray, bit_width: int) -> Ndarray:
-    word0, word1, counters = aligned(env, blocks)
+    word0, word1, counters = align_blocks(env, blocks)
     x0, x1 = threefry.threefry_2x32(word0, word1, np.zeros((), np.uint32), counters)
     return np.bitwise_xor(x0, x1, out=x0).astype(BITS[bit_width], copy=False)
 
 
-def hashed(w: Lanes, word0: Lane, word1: Lane, low: Lane) -> tuple[Lane, Lane]:
+def hash_counter(w: Lanes, word0: Lane, word1: Lane, low: Lane) -> tuple[Lane, Lane]:
     """Threefry-2x32 on the counters (0, low): five times four rounds, each followed by a part of the key."""
     parity = w.binary("xor", w.binary("xor", word0, word1), w.like(threefry.PARITY, word0))
     keys = (word0, word1, parity)
@@ -159,7 +159,7 @@ def hashed(w: Lanes, word0: Lane, word1: Lane, low: Lane) -> tuple[Lane, Lane]:
 
 
 def _threefry_lanes(w: Lanes, word0: Lane, word1: Lane, counter: Lane, *, bit_width: int) -> Lane:
-    return w.convert(w.binary("xor", *hashed(w, word0, word1, counter)), f"uint{bit_width}")
+    return w.convert(w.binary("xor", *hash_counter(w, word0, word1, counter)), f"uint{bit_width}")
 
 
 threefry_bits_p = define_op(

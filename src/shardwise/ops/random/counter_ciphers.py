@@ -72,14 +72,14 @@ def _philox_4x32(key: Words, counter: Words) -> Words:
     return x0, x1, x2, x3
 
 
-def _rotated(x: Any, places: int) -> Any:
+def _rotate_left(x: Any, places: int) -> Any:
     left = bind(bitwise.shift_left_p, x, _number(places))
     return bind(bitwise.or_p, left, bind(bitwise.shift_right_logical_p, x, _number(32 - places)))
 
 
-def _mixed(x: Any, y: Any, places: int) -> tuple[Any, Any]:
+def _mix_words(x: Any, y: Any, places: int) -> tuple[Any, Any]:
     total = _add(x, y)
-    return total, _xor(_rotated(y, places), total)
+    return total, _xor(_rotate_left(y, places), total)
 
 
 def _threefry_4x32(key: Words, counter: Words) -> Words:
@@ -89,8 +89,8 @@ def _threefry_4x32(key: Words, counter: Words) -> Words:
         first, second = _THREEFRY_4X32_ROTATIONS[i % 8]
         # The odd words change places in every other round.
         near, far = (1, 3) if i % 2 == 0 else (3, 1)
-        x[0], x[near] = _mixed(x[0], x[near], first)
-        x[2], x[far] = _mixed(x[2], x[far], second)
+        x[0], x[near] = _mix_words(x[0], x[near], first)
+        x[2], x[far] = _mix_words(x[2], x[far], second)
         if i % 4 == 3:
             turn = i // 4 + 1
             x = [_add(word, keys[(turn + n) % 5]) for n, word in enumerate(x)]
@@ -108,7 +108,7 @@ class _Generator:
     lower: tuple[int, ...]
     seed_is_key: bool  # the seed's words are the key of a block; else they are its counter
 
-    def seeded(self, high: Any, low: Any, words: int) -> Words:
+    def seed_state(self, high: Any, low: Any, words: int) -> Words:
         zeros = [_number(0)] * 4
         given = (high, low, *zeros)
         key, counter = (given, zeros) if self.seed_is_key else (zeros, given)
@@ -150,7 +150,7 @@ def ciphered_seed(words: Any, dtype: KeyDtype) -> Array:
     """A key from the two words of each seed, the upper one first: u32[..., 2] -> key[...]."""
     n = words.ndim - 1
     high, low = (index_in_dim(words, i, n, keepdims=False) for i in range(2))
-    return _join_words(_GENERATORS[dtype].seeded(high, low, dtype.words), dtype)
+    return _join_words(_GENERATORS[dtype].seed_state(high, low, dtype.words), dtype)
 
 
 def ciphered_fold_in(keys: Any, data: Any) -> Array:
@@ -161,7 +161,7 @@ def ciphered_fold_in(keys: Any, data: Any) -> Array:
     return _join_words(made[: keys.dtype.words], keys.dtype)
 
 
-def ciphered_split(keys: Any, shape: Shape) -> Array:
+def split_by_cipher(keys: Any, shape: Shape) -> Array:
     """`shape` new keys from each key: key[...] -> key[..., *shape]."""
     generator = _GENERATORS[keys.dtype]
     counter = [*[_number(0)] * (generator.block - 1), _counters(shape, keys)]

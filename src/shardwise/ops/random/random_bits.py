@@ -43,11 +43,11 @@ from shardwise.ops.random.counter_ciphers import (
     ciphered_bits,
     ciphered_fold_in,
     ciphered_seed,
-    ciphered_split,
     is_ciphered,
+    split_by_cipher,
 )
 from shardwise.ops.random.wide_keys import (
-    doubled,
+    double_words,
     is_wide,
     wide_bits,
     wide_fold_in,
@@ -57,7 +57,7 @@ from shardwise.ops.random.wide_keys import (
     word_rule,
 )
 from shardwise.ops.rules.batching import in_front
-from shardwise.ops.rules.operands import aligned
+from shardwise.ops.rules.operands import align_blocks
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out_sharding
 from shardwise.ops.rules.steps import per_result
@@ -111,7 +111,7 @@ def random_seed(seeds: Any, dtype: KeyDtype = key_dtype) -> Array:
     if dtype == key_dtype:
         return made
     words = bind(random_unwrap_p, made)
-    return ciphered_seed(words, dtype) if is_ciphered(dtype) else doubled(words, dtype)
+    return ciphered_seed(words, dtype) if is_ciphered(dtype) else double_words(words, dtype)
 
 
 def _wrap_type(words: ShapedArray) -> ShapedArray:
@@ -175,7 +175,7 @@ def random_clone(keys: Any) -> Array:
     return bind(random_clone_p, keys)
 
 
-def shared(x: Any) -> Any:
+def share_value(x: Any) -> Any:
     """`x`, which is used here and elsewhere on purpose, as only one of the results counts or both must be the same.
 
     Keys become clones where reuse is looked for.
@@ -194,7 +194,7 @@ def _fold_in_type(keys: ShapedArray, data: ShapedArray) -> ShapedArray:
 
 
 def _fold_in_kernel(env: Env, keys: Ndarray, data: Ndarray) -> Ndarray:
-    return threefry.fold_in(*aligned(env, (keys, data)))
+    return threefry.fold_in(*align_blocks(env, (keys, data)))
 
 
 random_fold_in_p = define_op(
@@ -332,11 +332,11 @@ random_split_p = define_op(
 def random_split(keys: Any, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
     """`shape` new keys from each key: key[...] -> key[..., *shape]."""
     if is_wide(keys):
-        return _laid_out(wide_split(keys, shape, random_wrap, random_split, random_unwrap), out_sharding)
+        return _constrain_sharding(wide_split(keys, shape, random_wrap, random_split, random_unwrap), out_sharding)
     if is_ciphered(keys):
-        return _laid_out(ciphered_split(keys, shape), out_sharding)
+        return _constrain_sharding(split_by_cipher(keys, shape), out_sharding)
     if not _partitionable():
-        return _laid_out(bind(random_split_halves_p, keys, shape=shape), out_sharding)
+        return _constrain_sharding(bind(random_split_halves_p, keys, shape=shape), out_sharding)
     return bind(random_split_p, keys, shape=shape, out_sharding=out_sharding)
 
 
@@ -446,9 +446,9 @@ def random_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedShar
     if is_wide(keys):
         return wide_bits(keys, bit_width, shape, out_sharding)
     if is_ciphered(keys):
-        return _laid_out(ciphered_bits(keys, bit_width, shape), out_sharding)
+        return _constrain_sharding(ciphered_bits(keys, bit_width, shape), out_sharding)
     if not _partitionable():
-        return _laid_out(bind(random_bits_halves_p, keys, bit_width=bit_width, shape=shape), out_sharding)
+        return _constrain_sharding(bind(random_bits_halves_p, keys, bit_width=bit_width, shape=shape), out_sharding)
     return bind(random_bits_p, keys, bit_width=bit_width, shape=shape, out_sharding=out_sharding)
 
 
@@ -492,5 +492,5 @@ random_bits_halves_p = define_op(
 )
 
 
-def _laid_out(x: Array, out_sharding: NamedSharding | None) -> Array:
+def _constrain_sharding(x: Array, out_sharding: NamedSharding | None) -> Array:
     return x if out_sharding is None else bind(reshard_op, x, sharding=out_sharding, concrete=None)

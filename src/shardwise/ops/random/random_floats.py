@@ -22,14 +22,16 @@ from shardwise.ops.elementwise.special import erf_inv as exact
 from shardwise.ops.elementwise.transcendental import exp
 from shardwise.ops.elementwise.unary import square
 from shardwise.ops.random.float_loops import compute
-from shardwise.ops.rules.operands import aligned, broadcast_shape, check_kind, check_same_dtype
+from shardwise.ops.rules.operands import align_blocks, broadcast_shape, check_kind, check_same_dtype
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import Lane, Lanes, available, libm
 
 _TILE = 1 << 15  # elements at a time: the steps of a kernel find them in the cache
 
 
-def _tiled(operand: Ndarray, dtype: Any, step: Callable[[Ndarray, Ndarray], None], tile: int = _TILE) -> Ndarray:
+def _fill_in_tiles(
+    operand: Ndarray, dtype: Any, step: Callable[[Ndarray, Ndarray], None], tile: int = _TILE
+) -> Ndarray:
     """A new block of `dtype`, filled by `step(part of operand, part of block)` in the operand's memory order."""
     if operand.size <= tile and operand.flags.c_contiguous:
         out = np.empty(operand.shape, dtype)
@@ -74,7 +76,7 @@ def unit_floats_block(bits: Ndarray, dtype: Any) -> Ndarray:
         np.bitwise_or(words, exponent, out=words)
         np.subtract(out, one, out=out)
 
-    return _tiled(bits, dtype, step)
+    return _fill_in_tiles(bits, dtype, step)
 
 
 def _unit_floats_lanes(w: Lanes, bits: Lane, *, dtype: Any) -> Lane:
@@ -114,7 +116,7 @@ def _mul_add(x: Ndarray, y: Ndarray, z: Ndarray) -> Ndarray:
     simple = y.size == 1 and z.size == 1 and max(y.ndim, z.ndim) <= x.ndim
     if available():
         if simple:
-            return _tiled(x, dtype, lambda part, out: compute(_mul_add_lanes, out, (part,), (y, z)), x.size)
+            return _fill_in_tiles(x, dtype, lambda part, out: compute(_mul_add_lanes, out, (part,), (y, z)), x.size)
         out = np.empty(np.broadcast_shapes(x.shape, y.shape, z.shape), dtype)
         rows = [np.ascontiguousarray(np.broadcast_to(b, out.shape)).reshape(-1) for b in (x, y, z)]
         compute(_mul_add_lanes, out.reshape(-1), rows)
@@ -130,7 +132,7 @@ def _mul_add(x: Ndarray, y: Ndarray, z: Ndarray) -> Ndarray:
         np.add(wide_part, term, out=wide_part)
         out[...] = wide_part
 
-    return _tiled(x, dtype, step)
+    return _fill_in_tiles(x, dtype, step)
 
 
 def _power_of_two(y: Ndarray) -> bool:
@@ -159,12 +161,12 @@ def _mul_add_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[A
 
 
 def _mul_add_kernel(env: Env, *blocks: Ndarray) -> Ndarray:
-    return _mul_add(*aligned(env, blocks))
+    return _mul_add(*align_blocks(env, blocks))
 
 
 def _mul_add_lanes(w: Lanes, x: Lane, y: Lane, z: Lane) -> Lane:
     if x.dtype in ("bfloat16", "float16"):
-        return w.add(w.narrowed(w.mul(x, y)), z)
+        return w.add(w.round_narrow(w.mul(x, y)), z)
     return w.fma(x, y, z)
 
 
@@ -226,7 +228,7 @@ def erf_inv_block(x: Ndarray) -> Ndarray:
     if x.dtype != np.float32:
         return erf_inv_block(x.astype(np.float32)).astype(x.dtype)
     if available():
-        return _tiled(x, x.dtype, lambda part, out: compute(_erf_inv_lanes, out, (part,)), x.size)
+        return _fill_in_tiles(x, x.dtype, lambda part, out: compute(_erf_inv_lanes, out, (part,)), x.size)
     buffer = np.empty(min(x.size, _TILE), np.float32)
 
     def step(part: Ndarray, out: Ndarray) -> None:
@@ -246,7 +248,7 @@ def erf_inv_block(x: Ndarray) -> Ndarray:
         np.multiply(out, part, out=out)
 
     with np.errstate(all="ignore"):
-        return _tiled(x, np.float32, step)
+        return _fill_in_tiles(x, np.float32, step)
 
 
 def _erf_inv_type(x: ShapedArray) -> ShapedArray:

@@ -23,7 +23,7 @@ from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
 from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
 from shardwise.ops.random.wide_draws import wide_draws
 from shardwise.ops.rules.derivative import later
-from shardwise.ops.rules.operands import aligned, broadcast_shape, check_kind
+from shardwise.ops.rules.operands import align_blocks, broadcast_shape, check_kind
 from shardwise.ops.rules.small_programs import as_program
 from shardwise.runtime.env import Env
 
@@ -69,7 +69,7 @@ def _proposal(draws: Draws, keys: Ndarray, c: Ndarray) -> tuple[Ndarray, Ndarray
     return x, v
 
 
-def _accepted(draws: Draws, keys: Ndarray, d: Ndarray, c: Ndarray) -> Ndarray:
+def _accept_draws(draws: Draws, keys: Ndarray, d: Ndarray, c: Ndarray) -> Ndarray:
     """The factor v**3 of ``d * v**3``, a gamma number of parameter d + 1/3 >= 1."""
     dtype = d.dtype
     one = dtype.type(1)
@@ -92,7 +92,7 @@ def _accepted(draws: Draws, keys: Ndarray, d: Ndarray, c: Ndarray) -> Ndarray:
 def _random_gamma_kernel(
     env: Env, keys: Ndarray, alpha: Ndarray, *, log_space: bool, partitionable: bool, generator: str
 ) -> Ndarray:
-    keys, alpha = aligned(env, (keys, alpha))
+    keys, alpha = align_blocks(env, (keys, alpha))
     shape = np.broadcast_shapes(keys.shape, alpha.shape)
     keys, alpha = (np.broadcast_to(x, shape).reshape(-1) for x in (keys, alpha))
     draws = COUNTED if partitionable else HALVED
@@ -109,7 +109,7 @@ def _sample(draws: Draws, keys: Ndarray, alpha: Ndarray, log_space: bool) -> Nda
         d = np.where(large, alpha, alpha + one) - third
         c = third / np.sqrt(d)
         pairs = draws.split(keys)
-        v = _accepted(draws, pairs[:, 0], d, c)
+        v = _accept_draws(draws, pairs[:, 0], d, c)
         u = _uniform(draws, pairs[:, 1], dtype)
         # A parameter below 1 was raised by 1; a power of a uniform number brings the result back.
         if log_space:

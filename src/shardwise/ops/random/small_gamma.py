@@ -30,18 +30,18 @@ def small_gamma(keys: Any, alpha: Any, *, log_space: bool, **others: Any) -> Any
     d = do.sub(do.select_n(large, do.add(alpha, 1), alpha), _one_third(alpha))
     c = do.div(_one_third(alpha), do.sqrt(d))
     first, second = _split(keys, 2)
-    v = _accepted(first, d, c)
+    v = _accept_draws(first, d, c)
     u = _uniform(second, alpha.dtype)
-    power = do.div(_filled(alpha, 1), alpha)
+    power = do.div(_full_like(alpha, 1), alpha)
     if log_space:
         logs = do.log1p(do.neg(u))
-        back = do.select_n(do.or_(large, do.eq(logs, 0)), do.mul(logs, power), _filled(alpha, 0))
+        back = do.select_n(do.or_(large, do.eq(logs, 0)), do.mul(logs, power), _full_like(alpha, 0))
         return do.add(do.add(do.log(d), do.log(v)), back)
-    back = do.select_n(large, do.pow(do.sub(_filled(alpha, 1), u), power), _filled(alpha, 1))
+    back = do.select_n(large, do.pow(do.sub(_full_like(alpha, 1), u), power), _full_like(alpha, 1))
     return do.mul(do.mul(d, v), back)
 
 
-def _accepted(keys: Any, d: Any, c: Any) -> Any:
+def _accept_draws(keys: Any, d: Any, c: Any) -> Any:
     """The factor v**3 of ``d * v**3``, a gamma number of parameter d + 1/3 >= 1."""
 
     def step(state: Any) -> Any:
@@ -50,13 +50,13 @@ def _accepted(keys: Any, d: Any, c: Any) -> Any:
         x, v = _proposal(missing, inner, c)
         squared, cubed = do.mul(x, x), do.mul(do.mul(v, v), v)
         u = _uniform(own, c.dtype)
-        again = do.ge(u, mul_add(do.mul(squared, squared), scalar(-0.0331, c.dtype), _filled(c, 1)))
-        rest = do.add(do.sub(_filled(c, 1), cubed), do.log(cubed))
+        again = do.ge(u, mul_add(do.mul(squared, squared), scalar(-0.0331, c.dtype), _full_like(c, 1)))
+        rest = do.add(do.sub(_full_like(c, 1), cubed), do.log(cubed))
         again = do.and_(again, do.ge(do.log(u), mul_add(d, rest, do.mul(squared, 0.5))))
         out = do.select_n(missing, out, cubed)
         return do.and_(missing, again), do.select_n(missing, keys, following), out
 
-    return while_loop(lambda state: _some(state[0]), step, (_filled(c, True, np.bool_), keys, _filled(c, 1)))[2]
+    return while_loop(lambda state: _some(state[0]), step, (_full_like(c, True, np.bool_), keys, _full_like(c, 1)))[2]
 
 
 def _proposal(wanted: Any, keys: Any, c: Any) -> tuple[Any, Any]:
@@ -66,11 +66,11 @@ def _proposal(wanted: Any, keys: Any, c: Any) -> tuple[Any, Any]:
         missing, keys, x, v = state
         following, own = _split(keys, 2)
         drawn = _normal(own, c.dtype)
-        moved = mul_add(drawn, c, _filled(c, 1))
+        moved = mul_add(drawn, c, _full_like(c, 1))
         x, v = do.select_n(missing, x, drawn), do.select_n(missing, v, moved)
         return do.and_(missing, do.le(v, 0)), do.select_n(missing, keys, following), x, v
 
-    return while_loop(lambda state: _some(state[0]), step, (wanted, keys, _filled(c, 0), _filled(c, -1)))[2:]
+    return while_loop(lambda state: _some(state[0]), step, (wanted, keys, _full_like(c, 0), _full_like(c, -1)))[2:]
 
 
 def _split(keys: Any, n: int) -> list[Any]:
@@ -96,7 +96,7 @@ def _normal(keys: Any, dtype: Any) -> Any:
     return do.mul(erf_inv(spread), literal(dtype.type(math.sqrt(2)), dtype))
 
 
-def _filled(like: Any, value: Any, dtype: Any = None) -> Any:
+def _full_like(like: Any, value: Any, dtype: Any = None) -> Any:
     return broadcast_in_dim(literal(value, like.dtype if dtype is None else np.dtype(dtype)), like.shape, ())
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.ir.op import Params
-from shardwise.ops.random.counted_bits import hashed, own_part
+from shardwise.ops.random.counted_bits import hash_counter, own_part
 from shardwise.runtime import costs
 from shardwise.runtime.machine import Lane, Lanes
 from shardwise.runtime.small import BodyWriter, Code, Value, dense, pointwise
@@ -22,8 +22,8 @@ from shardwise.runtime.small import BodyWriter, Code, Value, dense, pointwise
 Write = Callable[[Lanes, list[Lane]], Lane]
 
 
-def _hashed(w: Lanes, keys: Lane, low: Lane) -> tuple[Lane, Lane]:
-    return hashed(w, w.convert(keys, "uint32"), _high_word(w, keys), low)
+def _hash_keys(w: Lanes, keys: Lane, low: Lane) -> tuple[Lane, Lane]:
+    return hash_counter(w, w.convert(keys, "uint32"), _high_word(w, keys), low)
 
 
 def _high_word(w: Lanes, keys: Lane) -> Lane:
@@ -37,18 +37,18 @@ def _join_words(w: Lanes, low: Lane, high: Lane) -> Lane:
 
 
 def _new_key(w: Lanes, given: list[Lane]) -> Lane:
-    return _join_words(w, *_hashed(w, *given))
+    return _join_words(w, *_hash_keys(w, *given))
 
 
 def _bits(width: int) -> Write:
     def write(w: Lanes, given: list[Lane]) -> Lane:
-        x0, x1 = _hashed(w, *given)
+        x0, x1 = _hash_keys(w, *given)
         return _join_words(w, x1, x0) if width == 64 else w.convert(w.binary("xor", x0, x1), f"uint{width}")
 
     return write
 
 
-def _appended(code: Code, keys: Value, params: Params, write: Write, dtype: str) -> Value:
+def _append_counters(code: Code, keys: Value, params: Params, write: Write, dtype: str) -> Value:
     """A value for each key and each of the counters: the row-major numbers of the elements, of which devices may have parts."""
     rank, whole = len(keys.shape), tuple(params["shape"])
     counters = np.arange(math.prod(whole), dtype=np.uint32).reshape((1,) * rank + whole)
@@ -59,18 +59,18 @@ def _appended(code: Code, keys: Value, params: Params, write: Write, dtype: str)
     )
     if wide.constant is not None and wide.constant.size != 1:
         wide = replace(wide, constant=wide.constant.reshape(wide.shape))
-    return pointwise(code, [wide, code.known(counters, "uint32")], lambda lanes: write(code, lanes), dtype)
+    return pointwise(code, [wide, code.constant_value(counters, "uint32")], lambda lanes: write(code, lanes), dtype)
 
 
 def split(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """New keys from each key."""
-    return [_appended(body.code, values[0], eqn.params, _new_key, "uint64")]
+    return [_append_counters(body.code, values[0], eqn.params, _new_key, "uint64")]
 
 
 def block(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """Random bits from each key."""
     width = eqn.params["bit_width"]
-    return [_appended(body.code, values[0], eqn.params, _bits(width), f"uint{width}")]
+    return [_append_counters(body.code, values[0], eqn.params, _bits(width), f"uint{width}")]
 
 
 def seed(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
@@ -92,7 +92,7 @@ def fold_in(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[A
     """New keys from keys and numbers."""
     rank = body.code.lead + eqn.outputs[0].aval.ndim
     code = body.code
-    return [pointwise(code, [code.aligned(v, rank) for v in values], lambda lanes: _new_key(code, lanes), "uint64")]
+    return [pointwise(code, [code.align_rank(v, rank) for v in values], lambda lanes: _new_key(code, lanes), "uint64")]
 
 
 def wrap(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
@@ -104,7 +104,7 @@ def wrap(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]
         lane = code.let(f"bitcast <{2 * n} x i32> {words.lane.ref} to <{n} x i64>", "uint64")
         return [code.of_lane(lane, shape, "uint64", n)]
     words = dense(code, words)
-    return [code.settled(Value(shape, "uint64", place=words.place, steps=words.steps[:-1], owners=words.owners))]
+    return [code.settle_value(Value(shape, "uint64", place=words.place, steps=words.steps[:-1], owners=words.owners))]
 
 
 def unwrap(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
@@ -119,7 +119,7 @@ def _words_of(code: Code, keys: Value) -> Value:
         lane = code.let(f"bitcast <{n} x i64> {keys.lane.ref} to <{2 * n} x i32>", "uint32")
         return code.of_lane(lane, shape, "uint32", 2 * n)
     keys = code.in_memory(keys)
-    return code.settled(Value(shape, "uint32", place=keys.place, steps=(*keys.steps, 4), owners=keys.owners))
+    return code.settle_value(Value(shape, "uint32", place=keys.place, steps=(*keys.steps, 4), owners=keys.owners))
 
 
 def words(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:

@@ -28,14 +28,14 @@ class Draws(NamedTuple):
 def split(keys: Any, shape: int | Sequence[int] = 2) -> Any:
     """`shape` new keys from each key: u64[...] -> u64[..., *shape]."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    words = _hashed(keys, 2 * math.prod(shape))
+    words = _hash_words(keys, 2 * math.prod(shape))
     return threefry.key_from_words(words.reshape(*words.shape[:-1], *shape, 2))
 
 
 def random_bits(keys: Any, bit_width: int, shape: Sequence[int]) -> Any:
     """Random unsigned integers of 8, 16, 32 or 64 bits from each key: u64[...] -> uint[..., *shape]."""
     size, dtype = math.prod(shape), np.dtype(f"uint{bit_width}")
-    words = _hashed(keys, -(-bit_width * size // 32))
+    words = _hash_words(keys, -(-bit_width * size // 32))
     if bit_width == 64:
         bits = words[..., :size].astype(dtype) << np.uint64(32) | words[..., size:]
     else:  # narrow numbers lie in a word from its low end on
@@ -43,7 +43,7 @@ def random_bits(keys: Any, bit_width: int, shape: Sequence[int]) -> Any:
     return bits.reshape(words.shape[:-1] + tuple(shape))
 
 
-def _hashed(keys: Any, count: int) -> Any:
+def _hash_words(keys: Any, count: int) -> Any:
     """`count` words from each key: u64[...] -> u32[..., count]."""
     if count > _MOST:
         raise NotImplementedError(

@@ -101,7 +101,7 @@ def wide_unwrap(keys: Any, *, draws: bool = False) -> Array:
     return bind(wide_unwrap_p, keys, draws=draws)
 
 
-def doubled(words: Any, dtype: KeyDtype) -> Array:
+def double_words(words: Any, dtype: KeyDtype) -> Array:
     """Keys whose halves are both these words: u32[..., 2] -> key[...]."""
     return wide_wrap(concatenate([words, words], words.ndim - 1), dtype)
 
@@ -109,7 +109,7 @@ def doubled(words: Any, dtype: KeyDtype) -> Array:
 # -- new keys and bits ----------------------------------------------------------------------------------------------------------
 
 
-def _drawn(words: Any, batch: Shape, shape: Shape, dtype: Any, out_sharding: NamedSharding | None = None) -> Array:
+def _draw_bits(words: Any, batch: Shape, shape: Shape, dtype: Any, out_sharding: NamedSharding | None = None) -> Array:
     """The bits of keys, given as u32[*batch, 4], of which the first draws for all, as under `vmap`: -> uint[*batch, *shape]."""
     for _ in batch:
         words = index_in_dim(words, 0, 0, keepdims=False)
@@ -128,7 +128,7 @@ def wide_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedShardi
     """Random unsigned integers of 8, 16, 32 or 64 bits: key[...] -> uint[..., *shape]."""
     if bit_width not in BITS:
         raise TypeError(f"random bits come in widths of 8, 16, 32 or 64, not {bit_width!r}.")
-    return _drawn(wide_unwrap(keys, draws=True), keys.shape, shape, BITS[bit_width], out_sharding)
+    return _draw_bits(wide_unwrap(keys, draws=True), keys.shape, shape, BITS[bit_width], out_sharding)
 
 
 def _halves(keys: Any, wrap: Callable[[Any], Array], *, draws: bool) -> Array:
@@ -143,7 +143,7 @@ def wide_split(keys: Any, shape: Shape, wrap: Callable[[Any], Array], split: Any
         made = split(_halves(keys, wrap, draws=True), shape)
         made = transpose(made, (*range(n), *range(n + 1, made.ndim), n))
         return wide_wrap(reshape(unwrap(made), (*batch, *shape, 4)), keys.dtype)
-    blocks = _drawn(wide_unwrap(keys, draws=True), batch, (ROUNDS * math.prod(shape), 4), _UINT32)
+    blocks = _draw_bits(wide_unwrap(keys, draws=True), batch, (ROUNDS * math.prod(shape), 4), _UINT32)
     return wide_wrap(reshape(slice_in_dim(blocks, None, None, ROUNDS, n), (*batch, *shape, 4)), keys.dtype)
 
 
@@ -152,5 +152,5 @@ def wide_fold_in(keys: Any, data: Any, wrap: Callable[[Any], Array], fold_in: An
     if keys.dtype == KEY_DTYPES["rbg"]:
         return wide_wrap(reshape(unwrap(fold_in(_halves(keys, wrap, draws=False), data)), (4,)), keys.dtype)
     words = unwrap(seed(data))
-    bits = _drawn(concatenate([words, words], 0), (), (ROUNDS, 4), _UINT32)
+    bits = _draw_bits(concatenate([words, words], 0), (), (ROUNDS, 4), _UINT32)
     return wide_wrap(bitwise_xor(wide_unwrap(keys), index_in_dim(bits, ROUNDS - 1, 0, keepdims=False)), keys.dtype)

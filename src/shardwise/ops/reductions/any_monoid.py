@@ -97,13 +97,13 @@ def reduce(
         if SHOWING.get() and not consts:
             outs = bind(_reduce_p, *xs, *inits, computation=computation, dimensions=dims, jaxpr=program)
         else:
-            outs = _folded(program, consts, xs, inits, dims)
+            outs = _fold_dims(program, consts, xs, inits, dims)
     else:
         outs = [_monoid(op, xs[0], inits[0], dims, out_sharding)]
     return tree_unflatten(tree, outs)
 
 
-def _folded(program: Program, consts: list[Any], xs: Sequence[Any], inits: Sequence[Value], dims: Ints) -> list[Any]:
+def _fold_dims(program: Program, consts: list[Any], xs: Sequence[Any], inits: Sequence[Value], dims: Ints) -> list[Any]:
     folded = _fold(program, consts, list(xs), list(inits), dims)
     return [
         convert(out, x.dtype, x.aval.weak_type and init.aval.weak_type)
@@ -114,7 +114,7 @@ def _folded(program: Program, consts: list[Any], xs: Sequence[Any], inits: Seque
 def _reduce_body(*values: Any, computation: Any, dimensions: Ints, jaxpr: Program) -> list[Any]:
     del computation  # `jaxpr` is its program
     half = len(values) // 2
-    return _folded(jaxpr, [], values[:half], values[half:], dimensions)
+    return _fold_dims(jaxpr, [], values[:half], values[half:], dimensions)
 
 
 _reduce_p = define_shown("reduce", _reduce_body, several=True)

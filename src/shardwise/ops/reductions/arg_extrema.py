@@ -14,7 +14,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.reductions.extremum_partition import along_split_dims
 from shardwise.ops.reductions.positions import extremum_positions
 from shardwise.ops.reductions.reduce import reduce_max_p, reduce_min_p, reduce_rule
-from shardwise.ops.rules.batching import shifting
+from shardwise.ops.rules.batching import shift_dims_rule
 from shardwise.ops.rules.dims import int_tuple
 from shardwise.ops.rules.operands import check_kind, dtype_kind, operand, requested_dtype
 from shardwise.runtime import folds
@@ -69,7 +69,7 @@ argmax_p = define_op(
     fold=folds.ARGMAX,
     partition=along_split_dims(reduce_max_p, "max"),
     explicit=_arg_explicit,
-    batch=shifting("argmax", "axes"),
+    batch=shift_dims_rule("argmax", "axes"),
 )
 argmin_p = define_op(
     "argmin",
@@ -79,7 +79,7 @@ argmin_p = define_op(
     fold=folds.ARGMIN,
     partition=along_split_dims(reduce_min_p, "min"),
     explicit=_arg_explicit,
-    batch=shifting("argmin", "axes"),
+    batch=shift_dims_rule("argmin", "axes"),
 )
 
 

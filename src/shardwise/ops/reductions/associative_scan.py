@@ -49,13 +49,13 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         out = fn(tree_unflatten(tree, a), tree_unflatten(tree, b))
         return [as_array(x) for x in tree_flatten(out)[0]]
 
-    def flipped(xs: Sequence[Any]) -> list[Any]:
+    def flip_all(xs: Sequence[Any]) -> list[Any]:
 
         return [rev(x, (d,)) for x, d in zip(xs, dims, strict=True)]
 
-    start = flipped(arrays) if reverse else arrays
+    start = flip_all(arrays) if reverse else arrays
     done = _prefixes(combine, start, dims)
-    return tree_unflatten(tree, flipped(done) if reverse else done)
+    return tree_unflatten(tree, flip_all(done) if reverse else done)
 
 
 def _prefixes(combine: Callable[..., list[Any]], xs: Sequence[Any], dims: Sequence[int]) -> list[Any]:
@@ -74,10 +74,10 @@ def _prefixes(combine: Callable[..., list[Any]], xs: Sequence[Any], dims: Sequen
     if n > 2:
         rest = combine(before, every_second(xs, 2, n))
         even = [concatenate([first, later], d) for first, later, d in zip(even, rest, dims, strict=True)]
-    return [strong(_woven(e, o, d)) for e, o, d in zip(even, odd, dims, strict=True)]
+    return [strong(_interleave(e, o, d)) for e, o, d in zip(even, odd, dims, strict=True)]
 
 
-def _woven(even: Any, odd: Any, dim: int) -> Any:
+def _interleave(even: Any, odd: Any, dim: int) -> Any:
     """Interleave two arrays along `dim`, beginning with the first one, which may have one element more."""
     n = odd.shape[dim]
     extra = even.shape[dim] > n

@@ -20,15 +20,15 @@ from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.elementwise.transcendental import exp_p, log1p_p
 from shardwise.ops.elementwise.unary import abs_p, neg_p
 from shardwise.ops.reductions.associative_scan import associative_scan
-from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
-from shardwise.ops.rules.batching import shifting
+from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulate_dim
+from shardwise.ops.rules.batching import shift_dims_rule
 from shardwise.ops.rules.derivative import do, later
 from shardwise.ops.rules.operands import check_kind, dtype_kind, operand
 from shardwise.ops.rules.steps import per_result
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import own_factors
 from shardwise.runtime.blocks import with_dim_at
-from shardwise.runtime.copies import copied
+from shardwise.runtime.copies import copy_dense
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -72,7 +72,7 @@ def _partition(
     """Along a split dim each device accumulates its own part and combines it with the exchanged totals of the devices before it."""
 
     def partition(region: Any, eqn: Equation) -> None:
-        if region.framed(eqn):
+        if region.compute_in_frames(eqn):
             return None
         (operand,), (out,) = eqn.inputs, eqn.outputs
         axis, reverse = eqn.params["axis"], eqn.params["reverse"]
@@ -92,7 +92,7 @@ def _partition(
                 dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4
             )  # these accumulate in a wider type
             if narrow:
-                part = _converted(region, part, np.dtype(np.float32))
+                part = _convert_value(region, part, np.dtype(np.float32))
             local = region.emit(eqn.op, [part], eqn.params)[0]
             shape, sizes = local.aval.shape, region.sizes_of(axes)
             last = tuple(0 if d != axis or reverse else n - 1 for d, n in enumerate(shape))
@@ -106,14 +106,14 @@ def _partition(
             before = region.emit(pad_p, [upto, first], {"padding_config": edges})[0]
             own = region.emit(all_slice, [before], {"axes": axes, "sizes": sizes, "dim": axis})[0]
             both = region.emit(combine, [own, local], {})[0] if isinstance(combine, Op) else combine(region, own, local)
-            region.define(out, _converted(region, both, out.aval.dtype) if narrow else both, want)
+            region.define(out, _convert_value(region, both, out.aval.dtype) if narrow else both, want)
 
         region.apart(operand, lambda region: region.generic(eqn), along)
 
     return partition
 
 
-def _converted(region: Any, x: Any, dtype: np.dtype[Any]) -> Any:
+def _convert_value(region: Any, x: Any, dtype: np.dtype[Any]) -> Any:
     return region.emit(convert_element_type_p, [x], {"new_dtype": dtype, "weak_type": x.aval.weak_type})[0]
 
 
@@ -128,14 +128,14 @@ def _greatest(dtype: Any) -> Any:
 def accumulate(running: Running, x: Ndarray, dim: int, reverse: bool) -> Ndarray:
     """The running reduction along `dim` in the block's own dtype; narrow floats accumulate in float32."""
     if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
-        return copied(accumulate(running, copied(x, np.float32), dim, reverse), x.dtype)
+        return copy_dense(accumulate(running, copy_dense(x, np.float32), dim, reverse), x.dtype)
     if is_below_byte(x.dtype):
         return accumulate(running, in_bytes(x), dim, reverse).astype(x.dtype)
-    found = accumulated(running, x, dim, reverse)
+    found = accumulate_dim(running, x, dim, reverse)
     if found is not None:
         return found
     out = _by_numpy(running.ufunc, x, dim, reverse)
-    return out if x.shape[dim] == 1 else running.begun(out)
+    return out if x.shape[dim] == 1 else running.combine_initial(out)
 
 
 def _by_numpy(ufunc: Any, x: Ndarray, dim: int, reverse: bool) -> Ndarray:
@@ -211,7 +211,7 @@ def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
     return [do.cumsum(ct, axis=axis, reverse=not reverse)]
 
 
-_small_running = later("shardwise.runtime.small", "running")
+_small_running = later("shardwise.runtime.small", "write_running")
 _running_fits = later("shardwise.runtime.small", "running_fits")
 
 
@@ -237,7 +237,7 @@ def _define(name: str, running: Running, accepts: str, step: Op | None = None, *
         type_rule=_type(name, accepts),
         kernel=kernel,
         rule=_rule,
-        batch=shifting(name, "axis"),
+        batch=shift_dims_rule(name, "axis"),
         small=None if step is None else _small_form(step, running.begin),
         algorithm=None if step is None else per_result("running"),
         **derivative,

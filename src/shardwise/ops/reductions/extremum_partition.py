@@ -32,7 +32,7 @@ def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
     """The `partition` of an op that gives positions: the op `values` gives a part's extremum, the monoid `kind` reduces these."""
 
     def partition(region: Any, eqn: Equation) -> None:
-        if region.framed(eqn):
+        if region.compute_in_frames(eqn):
             return None
         (operand,), (out,) = eqn.inputs, eqn.outputs
         (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
@@ -81,7 +81,7 @@ def _inside(region: Any, eqn: Equation, axis: int, frame: Any, fill: Any) -> Non
     others = [() if set(frame.axes).intersection(own) else own for own in region.placement(operand)]
     found, bounded = Var(out.aval), Var(out.aval)
     placed = dict.fromkeys((found, bounded), region.placement(out))
-    region = region.placing({whole: (*others[:axis], frame.axes, *others[axis + 1 :]), **placed})
+    region = region.with_placements({whole: (*others[:axis], frame.axes, *others[axis + 1 :]), **placed})
 
     def run(op: Op, result: Var, *inputs: Atom, **params: Any) -> None:
         region.equation(Equation(op, inputs, (result,), params, eqn.source))

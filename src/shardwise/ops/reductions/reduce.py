@@ -22,7 +22,7 @@ from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.reductions.summing import SMALL, fast_sum
-from shardwise.ops.rules.batching import shifting
+from shardwise.ops.rules.batching import shift_dims_rule
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.ops.rules.dims import int_tuple
 from shardwise.ops.rules.operands import check_kind, dtype_kind, operand
@@ -220,7 +220,7 @@ def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
         explicit=_reduce_explicit,
         localize=_localize if is_sum else None,
         rewrite=_of_single_elements,
-        batch=shifting(name, "axes"),
+        batch=shift_dims_rule(name, "axes"),
         **fields,
     )
 
@@ -280,7 +280,7 @@ reduce_or_p = _define("reduce_or", "or", "biu")
 reduce_xor_p = _define("reduce_xor", "xor", "biu")
 
 
-def _reduced(op: Op, x: Any, axes: Sequence[int]) -> Array:
+def _bind_reduction(op: Op, x: Any, axes: Sequence[int]) -> Array:
     return bind(op, operand(op.name, x), axes=int_tuple(axes, f"{op.name} axes"))
 
 
@@ -314,7 +314,7 @@ def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
     >>> lax.reduce_prod(jnp.array([2, 3, 4]), (0,))
     Array(24, dtype=int32)
     """
-    return _reduced(reduce_prod_p, operand, axes)
+    return _bind_reduction(reduce_prod_p, operand, axes)
 
 
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
@@ -323,7 +323,7 @@ def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
     >>> lax.reduce_max(jnp.array([[1, 5], [7, 0]]), (1,))
     Array([5, 7], dtype=int32)
     """
-    return _reduced(reduce_max_p, operand, axes)
+    return _bind_reduction(reduce_max_p, operand, axes)
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
@@ -332,7 +332,7 @@ def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
     >>> lax.reduce_min(jnp.array([[1, 5], [7, 0]]), (1,))
     Array([1, 0], dtype=int32)
     """
-    return _reduced(reduce_min_p, operand, axes)
+    return _bind_reduction(reduce_min_p, operand, axes)
 
 
 def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
@@ -341,7 +341,7 @@ def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
     >>> lax.reduce_and(jnp.array([True, False]), (0,))
     Array(False, dtype=bool)
     """
-    return _reduced(reduce_and_p, operand, axes)
+    return _bind_reduction(reduce_and_p, operand, axes)
 
 
 def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
@@ -350,7 +350,7 @@ def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
     >>> lax.reduce_or(jnp.array([True, False]), (0,))
     Array(True, dtype=bool)
     """
-    return _reduced(reduce_or_p, operand, axes)
+    return _bind_reduction(reduce_or_p, operand, axes)
 
 
 def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
@@ -359,4 +359,4 @@ def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
     >>> lax.reduce_xor(jnp.array([6, 3]), (0,))
     Array(5, dtype=int32)
     """
-    return _reduced(reduce_xor_p, operand, axes)
+    return _bind_reduction(reduce_xor_p, operand, axes)

@@ -45,21 +45,21 @@ class Running:
     # The initial value if not the identity: sums begin with 0.0, so that they are never -0.0.
     begin: float | None = None
 
-    def begun(self, x: Ndarray) -> Ndarray:
+    def combine_initial(self, x: Ndarray) -> Ndarray:
         """`x` (partial results, or a row's start) combined with the initial value; `x` may be overwritten."""
         if self.begin is None or x.dtype.kind in "iu":
             return x
         return self.ufunc(x, x.dtype.type(self.begin), out=x)
 
 
-def _bound(least: bool) -> Callable[[np.dtype[Any]], Any]:
-    def bound(dtype: np.dtype[Any]) -> Any:
+def _bound_function(least: bool) -> Callable[[np.dtype[Any]], Any]:
+    def dtype_bound(dtype: np.dtype[Any]) -> Any:
         if dtype.kind in "iu":
             info = np.iinfo(dtype)
             return info.min if least else info.max
         return -np.inf if least else np.inf
 
-    return bound
+    return dtype_bound
 
 
 class _Extremum:
@@ -108,12 +108,12 @@ class _LogSum:
 
 SUM = Running(np.add, Lanes.add, lambda dtype: -0.0 if dtype.kind == "f" else 0, 0.0)  # 0.0 plus -0.0 is not -0.0
 PRODUCT = Running(np.multiply, Lanes.mul, lambda dtype: 1)
-MAXIMUM = Running(_Extremum("max"), ir.MAX.write, _bound(True))
-MINIMUM = Running(_Extremum("min"), ir.MIN.write, _bound(False))
-LOG_SUM = Running(_LogSum(), _log_add, _bound(True))
+MAXIMUM = Running(_Extremum("max"), ir.MAX.write, _bound_function(True))
+MINIMUM = Running(_Extremum("min"), ir.MIN.write, _bound_function(False))
+LOG_SUM = Running(_LogSum(), _log_add, _bound_function(True))
 
 
-def accumulated(running: Running, x: Ndarray, dim: int, reverse: bool) -> Ndarray | None:
+def accumulate_dim(running: Running, x: Ndarray, dim: int, reverse: bool) -> Ndarray | None:
     """The running reduction along `dim`, in the block's dtype and order of dims; None where NumPy is as fast or no code exists."""
     n, dtype = x.shape[dim], x.dtype
     if x.size < FEWEST or n < 2 or dtype.kind not in "iuf" or name_of(dtype) not in TYPES or not dtype.isnative:
@@ -143,14 +143,14 @@ def _along_rows(running: Running, x: Ndarray, out: Ndarray, rows: int, n: int, r
     threads = thread_count() if x.size >= _SHARED else 1
     pieces = 1 if rows >= 4 * threads or threads == 1 else max(1, min(4 * threads, n // _PIECE))
     size = -(-n // pieces)
-    begins = running.begun(np.full((rows, pieces), running.identity(dtype), dtype))
+    begins = running.combine_initial(np.full((rows, pieces), running.identity(dtype), dtype))
     numbers = (n, pieces, size)
     if pieces > 1:
         totals = np.empty_like(begins)
         _row_loop(running, name_of(dtype), reverse, False)(rows * pieces, numbers, (x, out, begins, totals), threads)
         own, others = (slice(None, -1), slice(1, None)) if reverse else (slice(1, None), slice(None, -1))
         turned = totals[:, ::-1] if reverse else totals
-        upto = running.begun(running.ufunc.accumulate(turned, axis=1, dtype=dtype))
+        upto = running.combine_initial(running.ufunc.accumulate(turned, axis=1, dtype=dtype))
         begins[:, own] = (upto[:, ::-1] if reverse else upto)[:, others]
     _row_loop(running, name_of(dtype), reverse, True)(rows * pieces, numbers, (x, out, begins, begins), threads)
 
@@ -173,11 +173,11 @@ def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Work
             x = w.load(w.element(source, i, dtype), dtype, mask, identity)
             reach = 1
             while reach < w.width:
-                x = running.write(w, _shifted(w, x, identity, -reach if reverse else reach), x)
+                x = running.write(w, _shift_lanes(w, x, identity, -reach if reverse else reach), x)
                 reach *= 2
             if writes:
                 w.store(running.write(w, carry, x), w.element(target, i, dtype), mask)
-            return running.write(w, carry, w.first(x if reverse else w.turned(x, w.width - 1)))
+            return running.write(w, carry, w.first(x if reverse else w.rotate_lanes(x, w.width - 1)))
 
         rest = w.integer("urem", count, w.width)
         whole = w.integer("sub", count, rest)
@@ -196,7 +196,7 @@ def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Work
     return WorkLoop(("n", "pieces", "size"), ("x", "out", "begins", "totals"), lanes_of(dtype), body)
 
 
-def _shifted(w: Lanes, x: Lane, other: Lane, by: int) -> Lane:
+def _shift_lanes(w: Lanes, x: Lane, other: Lane, by: int) -> Lane:
     """Lane i has the value of lane ``i - by``; `other` where there is none."""
     n, v = w.width, w.vector(x.type)
     places = [i - by if 0 <= i - by < n else n + i for i in range(n)]

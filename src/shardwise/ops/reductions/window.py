@@ -34,7 +34,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.binary import add_p, max_p, min_p, mul_p
 from shardwise.ops.elementwise.bitwise import and_p, or_p, xor_p
 from shardwise.ops.elementwise.casts import strong
-from shardwise.ops.products.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
+from shardwise.ops.products.conv_geometry import Pads, dilated_size, explicit_pads, padtype_to_pads, window_count
 from shardwise.ops.reductions.initial import initial_value
 from shardwise.ops.reductions.window_kernel import window_compile, window_kernel
 from shardwise.ops.rules.bodies import define_shown
@@ -75,8 +75,10 @@ def reduce_window_shape_tuple(
     >>> lax.reduce_window_shape_tuple((5, 5), (2, 2), (1, 1), [(0, 0), (0, 0)])
     (4, 4)
     """
-    sizes = list(operand_shape) if base_dilation is None else map(dilated, operand_shape, base_dilation)
-    windows = list(window_dimensions) if window_dilation is None else map(dilated, window_dimensions, window_dilation)
+    sizes = list(operand_shape) if base_dilation is None else map(dilated_size, operand_shape, base_dilation)
+    windows = (
+        list(window_dimensions) if window_dilation is None else map(dilated_size, window_dimensions, window_dilation)
+    )
     padded = (n + low + high for n, (low, high) in zip(sizes, padding, strict=True))
     return tuple(map(window_count, padded, windows, window_strides))
 
@@ -170,7 +172,7 @@ def _window_halo(reduction: str) -> Callable[..., Halo | None]:
         if params["base_dilation"][dim] != 1:
             return None
         stride, low = params["window_strides"][dim], params["padding"][dim][0]
-        window = dilated(params["window_dimensions"][dim], params["window_dilation"][dim])
+        window = dilated_size(params["window_dimensions"][dim], params["window_dilation"][dim])
         whole = (*params["padding"][:dim], (0, 0), *params["padding"][dim + 1 :])
         fill = MONOIDS[reduction].identity(in_types[0].dtype)
         return Halo(stride * out_local, -low, stride * (out_local - 1) + window, {**params, "padding": whole}, fill)
@@ -200,8 +202,8 @@ def _sum_transpose(
     for n, m, window, stride, (low, _), base, gap in zip(
         x.aval.shape, ct.shape, window_dimensions, window_strides, padding, base_dilation, window_dilation, strict=True
     ):
-        reach = dilated(window, gap) - 1
-        edges.append((reach - low, dilated(n, base) + low - dilated(m, stride), stride - 1))
+        reach = dilated_size(window, gap) - 1
+        edges.append((reach - low, dilated_size(n, base) + low - dilated_size(m, stride), stride - 1))
     ones = (1,) * ct.ndim
     spread = do.pad(ct, 0, padding_config=tuple(edges))
     return [
@@ -248,7 +250,7 @@ def _window_jvp(reduction: str) -> Callable[..., Any]:
 
 def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[str, Any]]:
     """Params of the slices that hold the first, second, ... element of every window along `dim`."""
-    count = window_count(shape[dim], dilated(size, gap), stride)
+    count = window_count(shape[dim], dilated_size(size, gap), stride)
     parts: list[dict[str, Any]] = []
     for tap in range(size):
         starts, limits, steps = [0] * len(shape), list(shape), [1] * len(shape)
@@ -363,7 +365,9 @@ def reduce_window(
     spread = ones if window_dilation is None else tuple(index(n) for n in window_dilation)
     if isinstance(padding, str):
         _check_window(values[0].aval, windows, window_strides=strides, window_dilation=spread)
-        pads: Pads = tuple(padtype_to_pads(values[0].shape, tuple(map(dilated, windows, spread)), strides, padding))
+        pads: Pads = tuple(
+            padtype_to_pads(values[0].shape, tuple(map(dilated_size, windows, spread)), strides, padding)
+        )
     else:
         pads = explicit_pads("reduce_window", padding)
     params = dict(

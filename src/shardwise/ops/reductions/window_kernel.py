@@ -19,8 +19,8 @@ from shardwise.ir import Equation, Op, Program, ShapedArray, Var, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise.binary import add_p, max_p, min_p, mul_p
 from shardwise.ops.elementwise.bitwise import and_p, or_p, xor_p
-from shardwise.ops.products.conv_geometry import Pads, dilated, window_count
-from shardwise.ops.products.im2col import spread_out
+from shardwise.ops.products.conv_geometry import Pads, dilated_size, window_count
+from shardwise.ops.products.im2col import spread_elements
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -49,9 +49,9 @@ def window_kernel(reduction: str) -> Callable[..., Ndarray]:
         base_dilation: Ints,
         window_dilation: Ints,
     ) -> Ndarray:
-        wide, dtype = _computed_in(reduction, x.dtype), x.dtype
+        wide, dtype = _compute_dtype(reduction, x.dtype), x.dtype
         fill = MONOIDS[reduction].identity(dtype)
-        x = spread_out(x, env.lead, padding, base_dilation, fill, wide)
+        x = spread_elements(x, env.lead, padding, base_dilation, fill, wide)
         for d, size, stride, gap in _steps(window_dimensions, window_strides, window_dilation):
             x = _slide(MONOIDS[reduction].merger(wide), x, env.lead + d, size, stride, gap)
         if _begins_with_zero(reduction, window_dimensions, dtype):
@@ -61,7 +61,7 @@ def window_kernel(reduction: str) -> Callable[..., Ndarray]:
     return kernel
 
 
-def _computed_in(reduction: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _compute_dtype(reduction: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     narrow = reduction in ("sum", "prod") and dtype.itemsize < 4 and dtype_kind(dtype) == "f"
     return np.dtype(np.float32) if narrow else in_bytes(np.empty(0, dtype)).dtype
 
@@ -84,11 +84,11 @@ def window_compile(reduction: str) -> Callable[..., Callable[[Ndarray], Ndarray]
     def compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray], Ndarray]:
         (x,), (out,), windows = in_types, out_types, params["window_dimensions"]
         by_kernel, op = partial(kernel, env, **params), _OPS[reduction]
-        wide = _computed_in(reduction, x.dtype)
+        wide = _compute_dtype(reduction, x.dtype)
         if not _pays(env, out, windows) or op.emit is None or not fits(x.update(dtype=wide), op.emit.kinds):
             return by_kernel
         padded = [
-            dilated(n, step) + low + high
+            dilated_size(n, step) + low + high
             for n, step, (low, high) in zip(x.shape, params["base_dilation"], params["padding"], strict=True)
         ]
         steps = _steps(windows, params["window_strides"], params["window_dilation"])
@@ -97,7 +97,7 @@ def window_compile(reduction: str) -> Callable[..., Callable[[Ndarray], Ndarray]
         fill = MONOIDS[reduction].identity(x.dtype)
 
         def run(block: Ndarray) -> Ndarray:
-            made = loop(spread_out(block, env.lead, params["padding"], params["base_dilation"], fill, wide))
+            made = loop(spread_elements(block, env.lead, params["padding"], params["base_dilation"], fill, wide))
             return made.astype(x.dtype) if wide != x.dtype else made
 
         return run
@@ -107,7 +107,7 @@ def window_compile(reduction: str) -> Callable[..., Callable[[Ndarray], Ndarray]
 
 def _slide(merge: Any, x: Ndarray, dim: int, size: int, stride: int, gap: int) -> Ndarray:
     """Reduce windows of `size` elements, `gap` apart, along one dim; windows begin `stride` elements apart."""
-    count = window_count(x.shape[dim], dilated(size, gap), stride)
+    count = window_count(x.shape[dim], dilated_size(size, gap), stride)
 
     def part(y: Ndarray, start: int, number: int, step: int) -> Ndarray:
         return y[
@@ -145,13 +145,13 @@ class _WindowLoop:
         self._lead, self._steps = env.lead, steps
         shape = list(x.shape)
         for d, size, stride, gap in steps:
-            shape[d] = window_count(shape[d], dilated(size, gap), stride)
+            shape[d] = window_count(shape[d], dilated_size(size, gap), stride)
         self._shape = tuple(shape)
         self._offsets: dict[Ints, Var] = {}
         out = x.update(shape=self._shape)
         equations: list[Equation] = []
 
-        def combined(a: Var, b: Any, by: Op = op) -> Var:
+        def combine_values(a: Var, b: Any, by: Op = op) -> Var:
             made = Var(out)
             equations.append(Equation(by, (a, b), (made,), {}))
             return made
@@ -165,11 +165,11 @@ class _WindowLoop:
             def at(tap: int) -> Var:
                 return element(number - 1, (*offset[:d], tap * gap, *offset[d + 1 :]))
 
-            return _along(size, _in_order(size, stride), at, combined)
+            return _along(size, _in_order(size, stride), at, combine_values)
 
         total = element(len(steps), (0,) * x.ndim)
         if positive:
-            total = combined(total, literal(0, x.dtype), add_p)
+            total = combine_values(total, literal(0, x.dtype), add_p)
         program = Program(tuple(self._offsets.values()), tuple(equations), (total,), 0, "windows")
         from shardwise.runtime.fused import GroupKernel  # start-up time: the compiler of loops
 

@@ -51,7 +51,7 @@ def in_front(name: str, change: Callable[..., dict[str, Any]]) -> Callable[..., 
     return batch
 
 
-def shifting(name: str, *params: str) -> Callable[..., Batched]:
+def shift_dims_rule(name: str, *params: str) -> Callable[..., Batched]:
     """The rule of an op whose `params` each name a dim, or a tuple of dims, of its operand."""
 
     def change(size: int, **given: Any) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def wide_int(x: Any, dtype: DType) -> Any:
     return literal(x, dtype, True) if type(x) is int and not -(1 << 31) <= x < 1 << 31 else x
 
 
-def handed_out(values: Iterable[Any]) -> list[Any]:
+def hand_out(values: Iterable[Any]) -> list[Any]:
     """Results as users get them: those of float0, the tangents of integers, are host arrays unless they are traced."""
     return [
         np.zeros(x.shape, float0) if getattr(x, "dtype", None) == float0 and not isinstance(x, Tracer) else x

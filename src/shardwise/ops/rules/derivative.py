@@ -42,7 +42,9 @@ class _Bound:
                     f"(an operand of {op.name}). Use vjp, which takes the point to linearize at."
                 )
             beside = next(a.aval for a in reversed(args) if isinstance(a, (Array, Literal)))
-            return bind(op, *[a if isinstance(a, (Array, Literal)) else _written(a, beside) for a in args], **params)
+            return bind(
+                op, *[a if isinstance(a, (Array, Literal)) else _rule_literal(a, beside) for a in args], **params
+            )
 
         self.__dict__[name] = call
         return call
@@ -71,7 +73,7 @@ def number(value: Any, beside: ShapedArray) -> Literal:
     return literal(value, beside.dtype, weak_type=not beside.shape)
 
 
-def _written(value: Any, beside: ShapedArray) -> Literal:
+def _rule_literal(value: Any, beside: ShapedArray) -> Literal:
     """The number that a rule writes as such: most zeros and ones of JAX's rules are weakly typed everywhere."""
     return scalar(value, beside.dtype) if value in (0, 1) else number(value, beside)
 
@@ -119,7 +121,7 @@ def dims_sharding(sharding: NamedSharding | None, dims: Sequence[int]) -> NamedS
 # -- shapes --------------------------------------------------------------------------------------------------------------
 
 
-def filled(aval: ShapedArray, value: Any = 0) -> Array:
+def full_cotangent(aval: ShapedArray, value: Any = 0) -> Array:
     """An array of this type's shape and dtype, filled with one value and laid out as cotangents are."""
     made = do.broadcast_in_dim(
         literal(value, aval.dtype, weak_type=aval.weak_type),
@@ -233,7 +235,7 @@ def back(pull: Pushes) -> Rule:
     return transpose
 
 
-def unknown(name: str, operand: str) -> Rule:
+def unknown_derivative(name: str, operand: str) -> Rule:
     """An entry of `push` for an operand without a known derivative: raises NotImplementedError."""
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -265,7 +267,7 @@ def linear_jvp(name: str, only: Sequence[int] | None = None) -> Rule:
             return outs, [None] * len(outs) if op.multiple_results else None
         args = list(primals)
         for i in chosen:
-            args[i] = filled(primals[i].aval) if tangents[i] is None else tangents[i]
+            args[i] = full_cotangent(primals[i].aval) if tangents[i] is None else tangents[i]
         return outs, bind(op, *args, **params)
 
     return jvp

@@ -71,11 +71,11 @@ def operands(name: str, *xs: Any) -> Sequence[Value]:
         return xs[0], scalar_operand(xs[1], xs[0].dtype)
     for x in xs:
         if not isinstance(x, Array):
-            return _adapted(name, xs)
+            return _adapt_operands(name, xs)
     return xs
 
 
-def _adapted(name: str, xs: tuple[Any, ...]) -> list[Value]:
+def _adapt_operands(name: str, xs: tuple[Any, ...]) -> list[Value]:
     values: list[Any] = [x if type(x) in _PYTHON_KINDS else operand(name, x, i) for i, x in enumerate(xs)]
     like = next((v.dtype for v in values if type(v) not in _PYTHON_KINDS), None)
     return [v if isinstance(v, (Array, Literal)) else scalar_operand(v, like) for v in values]
@@ -213,7 +213,7 @@ def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None) -
 # -- ops -------------------------------------------------------------------------------------------------------------
 
 
-def aligned(env: Env, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
+def align_blocks(env: Env, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
     """Blocks that broadcast by NumPy's rules: blocks of rank-0 values receive size-1 dims after their loop dims."""
     ndim = max(b.ndim for b in blocks)
     if all(b.ndim == ndim for b in blocks):
@@ -267,7 +267,7 @@ def elementwise_op(
         return chosen if raw or not any(map(is_below_byte, dtypes)) else by_bytes(chosen)
 
     def kernel(env: Env, *blocks: Ndarray) -> Ndarray:
-        return ufunc_of(*[b.dtype for b in blocks])(*aligned(env, blocks))
+        return ufunc_of(*[b.dtype for b in blocks])(*align_blocks(env, blocks))
 
     return define_op(
         name,

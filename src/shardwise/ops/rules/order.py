@@ -41,12 +41,12 @@ def sorted_rows(operands: Sequence[Ndarray], axis: int, lead: int, stable: bool,
     """`operands` sorted together along `axis` by the first `num_keys` of them; their first `lead` dims broadcast."""
 
     def work(*parts: Ndarray) -> tuple[Ndarray, ...]:
-        return _sorted_together(parts, axis, lead, stable, num_keys)
+        return _sort_together(parts, axis, lead, stable, num_keys)
 
     return in_rows(work, operands, axis, [(x.shape[axis], x.dtype) for x in operands])
 
 
-def _sorted_together(
+def _sort_together(
     operands: Sequence[Ndarray], axis: int, lead: int, stable: bool, num_keys: int
 ) -> tuple[Ndarray, ...]:
     if len(operands) == 1:

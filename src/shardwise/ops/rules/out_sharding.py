@@ -46,7 +46,7 @@ def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSh
         )
     if len(spec) > ndim and any(entry is not None for entry in spec.partitions[ndim:]):
         raise ValueError(f"out_sharding={spec} of {api_name} has {len(spec)} entries, but the result has {ndim} dims.")
-    spec = spec.padded(ndim) if len(spec) <= ndim else spec.update(partitions=spec.partitions[:ndim])
+    spec = spec.pad_to_rank(ndim) if len(spec) <= ndim else spec.update(partitions=spec.partitions[:ndim])
     sharding = NamedSharding(mesh, spec)
     _check_explicit(sharding, api_name)
     return sharding

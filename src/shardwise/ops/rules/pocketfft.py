@@ -18,7 +18,7 @@ def transform(
     x: Ndarray, dims: Sequence[int], inverse: bool = False, workers: int = 1, in_place: bool = False
 ) -> Ndarray:
     """The transform of complex `x` along `dims`. `in_place`: written over `x`. RuntimeError where the system starts no more threads."""
-    x = _as_needed(x)
+    x = _align_native(x)
     return _library().c2c(
         x, tuple(dims), not inverse, _DIVIDED if inverse else _PLAIN, x if in_place else None, workers
     )
@@ -26,15 +26,15 @@ def transform(
 
 def transform_of_real(x: Ndarray, dims: Sequence[int], workers: int = 1) -> Ndarray:
     """The transform of real `x`: half a spectrum along the last of `dims`."""
-    return _library().r2c(_as_needed(x), tuple(dims), True, _PLAIN, None, workers)
+    return _library().r2c(_align_native(x), tuple(dims), True, _PLAIN, None, workers)
 
 
 def inverse_to_real(x: Ndarray, dims: Sequence[int], last: int, workers: int = 1) -> Ndarray:
     """The real values, `last` along the last of `dims`, of which `x` is half a spectrum."""
-    return _library().c2r(_as_needed(x), tuple(dims), last, False, _DIVIDED, None, workers)
+    return _library().c2r(_align_native(x), tuple(dims), last, False, _DIVIDED, None, workers)
 
 
-def _as_needed(x: Ndarray) -> Ndarray:
+def _align_native(x: Ndarray) -> Ndarray:
     """Aligned and of this machine's byte order."""
     return x if x.flags.aligned and x.dtype.isnative else np.array(x, x.dtype.newbyteorder("="))
 
@@ -45,10 +45,10 @@ def _library() -> Any:
         found = scipy_extension("fft._pocketfft.pypocketfft")
     except ImportError:
         return _Public
-    return found if _as_expected(found) else _Public
+    return found if _works_as_expected(found) else _Public
 
 
-def _as_expected(library: Any) -> bool:
+def _works_as_expected(library: Any) -> bool:
     """Whether the library's functions, which are private to SciPy, do what is expected of them here."""
     x = np.array([3, 5], np.float32)
     try:

@@ -37,11 +37,11 @@ def as_program(function: Function, fits: Callable[[Equation], bool] | None = Non
 
 
 def _program_of(function: Function, eqn: Equation) -> Program:
-    return _traced(function, tuple([a.aval for a in eqn.inputs]), ExactParams(eqn.params))
+    return _trace_function(function, tuple([a.aval for a in eqn.inputs]), ExactParams(eqn.params))
 
 
 @recent(1024)
-def _traced(function: Function, types: Types, params: ExactParams) -> Program:
+def _trace_function(function: Function, types: Types, params: ExactParams) -> Program:
     def results(*operands: Any) -> list[Any]:
         found = function(*operands, **params)
         return list(found) if isinstance(found, (list, tuple)) else [found]

@@ -76,7 +76,7 @@ def _broadcast_kernel(
     out_sharding: NamedSharding | None = None,
 ) -> Ndarray:
     lead = x.shape[: env.lead]
-    return stretched(x.reshape(lead + _spread(x.shape[env.lead :], shape, broadcast_dimensions)), lead + shape)
+    return stretch_view(x.reshape(lead + _spread(x.shape[env.lead :], shape, broadcast_dimensions)), lead + shape)
 
 
 def _spread(sizes: Shape, shape: Shape, dims: tuple[int, ...]) -> Shape:
@@ -92,10 +92,10 @@ def _broadcast_compile(env: Env, in_types: Types, out_types: Types, params: Para
     core = _spread(in_types[0].shape, shape, params["broadcast_dimensions"])
     if core == shape:  # nothing repeats
         return lambda x: x.reshape(x.shape[:lead] + core)
-    return lambda x: stretched(x.reshape(x.shape[:lead] + core), x.shape[:lead] + shape)
+    return lambda x: stretch_view(x.reshape(x.shape[:lead] + core), x.shape[:lead] + shape)
 
 
-def stretched(x: Ndarray, shape: Shape) -> Ndarray:
+def stretch_view(x: Ndarray, shape: Shape) -> Ndarray:
     """A read-only view of `x` with size-1 dims repeated to fill `shape`: a faster `np.broadcast_to`."""
     if x.shape == shape:
         return x
@@ -148,7 +148,7 @@ def _broadcast_mapped(size: int, shape: Shape, broadcast_dimensions: tuple[int, 
     return {"shape": (size, *shape), "broadcast_dimensions": (0, *up(broadcast_dimensions))}
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     if config.dialect.jaxprs.broadcast_shows_all:
         return {**shown, "sharding": shown.get("sharding")}
     return {k: v for k, v in shown.items() if k != "shape" and v != ()}
@@ -175,7 +175,7 @@ broadcast_in_dim_p = define_op(
     jvp="linear",
     transpose=_broadcast_transpose,
     batch=in_front("broadcast_in_dim", _broadcast_mapped),
-    shown=Shown(renamed={"out_sharding": "sharding"}, change=_shown, parts=_parts),
+    shown=Shown(renamed={"out_sharding": "sharding"}, change=_shown_params, parts=_parts),
     keys=HANDS_ON,
 )
 
@@ -295,7 +295,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
         raise type_error(
             f"tile repeats a dim that is split: got {x.aval.str_short()} with reps {times}. Reshard it to None first."
         )
-    return bind(_tile_p, x, reps=times) if shows_joins() else _tiled(x, reps=times)
+    return bind(_tile_p, x, reps=times) if shows_joins() else _tile(x, reps=times)
 
 
 def shows_joins() -> bool:
@@ -303,7 +303,7 @@ def shows_joins() -> bool:
     return SHOWING.get() and config.dialect.jaxprs.joins_are_ops
 
 
-def _tiled(x: Any, reps: tuple[int, ...]) -> Array:
+def _tile(x: Any, reps: tuple[int, ...]) -> Array:
     pairs = [size for n, m in zip(reps, x.shape, strict=True) for size in (n, m)]
     wide = broadcast_in_dim(x, tuple(pairs), tuple(range(1, 2 * x.ndim, 2)))
     return reshape(wide, tuple(n * m for n, m in zip(reps, x.shape, strict=True)))
@@ -314,7 +314,7 @@ def _transpose_tile(ct: Any, x: Any, reps: tuple[int, ...]) -> list[Any]:
     return [do.reduce_sum(reshape(ct, tuple(pairs)), axes=tuple(range(0, 2 * len(reps), 2)))]
 
 
-_tile_p = define_shown("tile", _tiled, jvp="linear", transpose=_transpose_tile)
+_tile_p = define_shown("tile", _tile, jvp="linear", transpose=_transpose_tile)
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:

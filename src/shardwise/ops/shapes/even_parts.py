@@ -41,7 +41,7 @@ def with_rows_behind(
 
     inputs, outputs = [longer(a) for a in eqn.inputs], [longer(v) for v in eqn.outputs]
     lay = layout(eqn.outputs[0])
-    region = region.placing(dict.fromkeys([*inputs, *outputs], lay))
+    region = region.with_placements(dict.fromkeys([*inputs, *outputs], lay))
     for a, whole, fill in zip(eqn.inputs, inputs, fills, strict=True):
         behind = literal(fill, a.aval.dtype)
         region.usual(Equation(pad_p, (a, behind), (whole,), {"padding_config": edges}, eqn.source))

@@ -46,11 +46,11 @@ def even_windows(places: Callable[[Params, int], Sequence[Place]]) -> Callable[[
         split = [p for p in found if ways[p] > 1]
         if split:
             eqn, region = _with_even_taps(region, eqn, view, split, ways)
-        uneven = {p: more for p in split if (more := _missing(eqn, p, ways[p]))}
+        uneven = {p: more for p in split if (more := _missing_windows(eqn, p, ways[p]))}
         if not uneven:
             return region.usual(eqn)
         (out,) = eqn.outputs
-        shape, padding, layout = list(out.aval.shape), list(eqn.params["padding"]), list(region.placed(eqn)[0])
+        shape, padding, layout = list(out.aval.shape), list(eqn.params["padding"]), list(region.result_layouts(eqn)[0])
         for p, more in uneven.items():
             low, high = padding[p.i]
             padding[p.i] = low, high + more * p.stride
@@ -60,7 +60,7 @@ def even_windows(places: Callable[[Params, int], Sequence[Place]]) -> Callable[[
         for p in uneven:
             layout[p.d_out] = view.axes(p.d)
         whole = Var(out.aval.update(shape=tuple(shape)))
-        region = region.placing({whole: tuple(layout)})
+        region = region.with_placements({whole: tuple(layout)})
         region.usual(Equation(eqn.op, eqn.inputs, (whole,), {**eqn.params, "padding": tuple(padding)}, eqn.source))
         cut = {"start_indices": (0,) * len(shape), "limit_indices": out.aval.shape, "strides": None}
         region.usual(Equation(slice_p, (whole,), (out,), cut, eqn.source))
@@ -68,7 +68,7 @@ def even_windows(places: Callable[[Params, int], Sequence[Place]]) -> Callable[[
     return partition
 
 
-def _missing(eqn: Equation, p: Place, ways: int) -> int:
+def _missing_windows(eqn: Equation, p: Place, ways: int) -> int:
     """The number of windows missing for equal parts along a place where every device has windows of its own; else 0."""
     rule = eqn.op.sharding_rule(tuple([a.aval for a in eqn.inputs]), (eqn.outputs[0].aval,), eqn.params)
     factors, n = rule.inputs[0][p.d], eqn.outputs[0].aval.shape[p.d_out]
@@ -98,7 +98,7 @@ def _with_even_taps(region: Any, eqn: Equation, view: Any, split: list[Place], w
         [n + high for n, (_, high, _) in zip(taps.aval.shape, edges, strict=True)],
     )
     whole = Var(taps.aval.update(shape=tuple(shape)))
-    region = region.placing({whole: tuple(layout)})
+    region = region.with_placements({whole: tuple(layout)})
     region.usual(Equation(pad_p, (taps, zero), (whole,), {"padding_config": tuple(edges)}, eqn.source))
     params = {**eqn.params, "padding": tuple(padding)}
     return Equation(eqn.op, (eqn.inputs[0], whole), eqn.outputs, params, eqn.source), region

@@ -45,14 +45,14 @@ stored_fill = define_op(
 )
 
 
-def filled(shape: tuple[int, ...], value: Value, out_sharding: NamedSharding | None = None) -> Array:
+def full_array(shape: tuple[int, ...], value: Value, out_sharding: NamedSharding | None = None) -> Array:
     """The scalar `value` at every position of `shape`; `full` and the other functions here call it."""
     return bind(broadcast_in_dim_p, value, shape=shape, broadcast_dimensions=(), out_sharding=out_sharding)
 
 
 def filled_like(x: Tracer, value: Value) -> Array:
     """The scalar `value` in the shape and layout of `x`; since JAX 0.10 it also varies over the same mesh axes as `x`."""
-    return varying_like(x, filled(x.shape, value, x.aval.sharding if any(x.aval.spec) else None))
+    return varying_like(x, full_array(x.shape, value, x.aval.sharding if any(x.aval.spec) else None))
 
 
 def varying_like(x: Any, made: Array) -> Array:
@@ -91,17 +91,17 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
 
 
 def _fill_in_layout(shape: tuple[int, ...], value: Value, sharding: Any, name: str) -> Array:
-    """`filled` with this sharding: part of the type on Explicit axes, a layout on others."""
+    """`full_array` with this sharding: part of the type on Explicit axes, a layout on others."""
     if sharding is None:
-        return filled(shape, value)
+        return full_array(shape, value)
     if not isinstance(sharding, Sharding):
         raise TypeError(f"lax.{name} takes a Sharding as sharding=, got {sharding!r}.")
     sharding.shard_shape(shape)  # raises where it does not fit
     if isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_explicit:
         typed = resolve_out_sharding(sharding, name, len(shape))
         concrete = sharding if isinstance(sharding.mesh, Mesh) else None
-        return bind(reshard_op, filled(shape, value), sharding=typed, concrete=concrete)
-    return bind(sharding_constraint, filled(shape, value), sharding=sharding)
+        return bind(reshard_op, full_array(shape, value), sharding=typed, concrete=concrete)
+    return bind(sharding_constraint, full_array(shape, value), sharding=sharding)
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Sharding | None = None) -> Array:
@@ -164,7 +164,7 @@ def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
     sizes = shape_tuple(shape, "empty shape")
     element = requested_dtype(dtype, "empty")
     zero = Literal(np.zeros((), element), operand("empty", 0).aval.update(dtype=element, weak_type=False))
-    return filled(sizes, zero, resolve_out_sharding(out_sharding, "empty", len(sizes)))
+    return full_array(sizes, zero, resolve_out_sharding(out_sharding, "empty", len(sizes)))
 
 
 def dtype(x: Any) -> Any:

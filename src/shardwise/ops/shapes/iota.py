@@ -16,7 +16,7 @@ from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.operands import check_kind, requested_dtype
 from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, with_out_sharding
-from shardwise.ops.shapes.broadcast import stretched
+from shardwise.ops.shapes.broadcast import stretch_view
 from shardwise.ops.shapes.transpose import dim_factors
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
@@ -58,7 +58,7 @@ def _iota_kernel(
     if begin is not None:  # parts side by side are one row
         own = math.prod(env.extent(a) for a in shard_axes) * n
         core[dimension] = own
-        row = _counted(begin * n, begin * n + own, dtype).reshape((1,) * env.lead + tuple(core))
+        row = _count_from(begin * n, begin * n + own, dtype).reshape((1,) * env.lead + tuple(core))
         values = cut(env, row, tuple(shard_axes if d == dimension else () for d in range(len(shape))))
         loops = values.shape[: env.lead]
     elif shard_axes:
@@ -68,11 +68,11 @@ def _iota_kernel(
         values = count.astype(dtype)
     else:
         loops = (1,) * env.lead
-        values = _counted(0, n, dtype).reshape(loops + tuple(core))
-    return stretched(values, loops + shape)
+        values = _count_from(0, n, dtype).reshape(loops + tuple(core))
+    return stretch_view(values, loops + shape)
 
 
-def _counted(begin: int, end: int, dtype: Any) -> Ndarray:
+def _count_from(begin: int, end: int, dtype: Any) -> Ndarray:
     """The numbers from `begin` on, before `end`; integers that do not fit wrap around. NumPy rounds each float only if it begins at 0."""
     fits = dtype.itemsize > 2 and (
         not begin if dtype.kind == "f" else dtype.kind in "iu" and end <= np.iinfo(dtype).max

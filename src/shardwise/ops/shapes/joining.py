@@ -14,10 +14,10 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.rules import batching
 from shardwise.ops.rules.bodies import define_shown
-from shardwise.ops.rules.derivative import do, filled, is_linear, later
+from shardwise.ops.rules.derivative import do, full_cotangent, is_linear, later
 from shardwise.ops.rules.dims import dim_index
 from shardwise.ops.rules.operands import check_same_dtype, operand, operands
-from shardwise.ops.shapes.broadcast import expand_dims, shows_joins, stretched
+from shardwise.ops.shapes.broadcast import expand_dims, shows_joins, stretch_view
 from shardwise.ops.shapes.pieces import split
 from shardwise.ops.shapes.transpose import dim_factors, squeeze
 from shardwise.runtime.copies import concatenate_blocks
@@ -52,7 +52,7 @@ def _concatenate_kernel(env: Env, *xs: Ndarray, dimension: int) -> Ndarray:
     loops = {x.shape[:lead] for x in xs}
     if len(loops) > 1:
         common = np.broadcast_shapes(*loops)
-        xs = tuple(stretched(x, common + x.shape[lead:]) for x in xs)
+        xs = tuple(stretch_view(x, common + x.shape[lead:]) for x in xs)
     return concatenate_blocks(xs, lead + dimension)
 
 
@@ -99,7 +99,7 @@ concatenate_p = define_op(
     rule=_concatenate_rule,
     explicit=_concatenate_explicit,
     boxes=_concatenate_boxes,
-    small=SmallForm(later("shardwise.runtime.small", "concatenated")),
+    small=SmallForm(later("shardwise.runtime.small", "write_concatenate")),
     additive=True,
     jvp="linear",
     transpose=_concatenate_transpose,
@@ -139,10 +139,10 @@ def stack(operands: Any, axis: int = 0) -> Array:
     d = dim_index(axis, xs[0].ndim + 1, "stack")
     if shows_joins():
         return bind(_stack_p, *xs, axis=d)
-    return _stacked(*xs, axis=d)
+    return _stack(*xs, axis=d)
 
 
-def _stacked(*xs: Any, axis: int) -> Array:
+def _stack(*xs: Any, axis: int) -> Array:
     return concatenate([expand_dims(x, (axis,)) for x in xs], axis)
 
 
@@ -164,10 +164,10 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
             f"unstack operand cannot be sharded on the unstacking axis {d}. Got {value.aval.str_short()}; reshard "
             "that dim to None first."
         )
-    return tuple(bind(_unstack_p, value, axis=d) if shows_joins() else _unstacked(value, axis=d))
+    return tuple(bind(_unstack_p, value, axis=d) if shows_joins() else _unstack(value, axis=d))
 
 
-def _unstacked(x: Any, axis: int) -> list[Array]:
+def _unstack(x: Any, axis: int) -> list[Array]:
     return [squeeze(part, (axis,)) for part in split(x, (1,) * x.shape[axis], axis)]
 
 
@@ -177,8 +177,8 @@ def _transpose_stack(ct: Any, *xs: Any, axis: int) -> list[Any]:
 
 def _transpose_unstack(cts: Any, x: Any, axis: int) -> list[Any]:
     like = x.aval.update(shape=(*x.aval.shape[:axis], *x.aval.shape[axis + 1 :]))
-    return [stack([filled(like) if ct is None else ct for ct in cts], axis)]
+    return [stack([full_cotangent(like) if ct is None else ct for ct in cts], axis)]
 
 
-_stack_p = define_shown("stack", _stacked, jvp="linear", transpose=_transpose_stack)
-_unstack_p = define_shown("unstack", _unstacked, several=True, jvp="linear", transpose=_transpose_unstack)
+_stack_p = define_shown("stack", _stack, jvp="linear", transpose=_transpose_stack)
+_unstack_p = define_shown("unstack", _unstack, several=True, jvp="linear", transpose=_transpose_unstack)

@@ -40,7 +40,7 @@ def reshape_partition(region: Any, eqn: Equation) -> None:
         if out.aval.shape[d_out] // x.aval.shape[d] % ways:  # the split goes on in the dims that follow
             continue
         # The result is gathered; then the value before it may be, too.
-        if not region.placed(eqn)[0][d_out] and not region.read_in_parts(out):
+        if not region.result_layouts(eqn)[0][d_out] and not region.read_in_parts(out):
             continue
         return _in_pieces(region, eqn, d, d_out, axes)
     region.usual(eqn)
@@ -65,7 +65,7 @@ def _in_frame(region: Any, eqn: Equation) -> bool:
     inside[d], made[d_out] = frame.size, frame.size * merged
     whole, result = Var(x.aval.update(shape=tuple(inside))), Var(out.aval.update(shape=tuple(made)))
     placed = tuple([layout[dims[fs[0]]] if fs and fs[0] in dims else () for fs in rule.outputs[0]])
-    region = region.placing({whole: tuple(layout), result: placed})
+    region = region.with_placements({whole: tuple(layout), result: placed})
     around = tuple(
         (frame.low, frame.size - frame.low - n, 0) if e == d else (0, 0, 0) for e, n in enumerate(x.aval.shape)
     )
@@ -85,14 +85,14 @@ def _in_pieces(region: Any, eqn: Equation, d: int, d_out: int, axes: tuple[str, 
     count, shape, layout = x.aval.shape[d], list(out.aval.shape), region.layout(x)
     shape[d_out] //= count
     pieces = [Var(out.aval.update(shape=tuple(shape))) for _ in range(count)]
-    others = [() if set(axes).intersection(own) else own for own in region.placed(eqn)[0]]
+    others = [() if set(axes).intersection(own) else own for own in region.result_layouts(eqn)[0]]
     here = (*others[:d_out], axes, *others[d_out + 1 :])
-    region = region.placing(dict.fromkeys(pieces, here))
+    region = region.with_placements(dict.fromkeys(pieces, here))
     for i, piece in enumerate(pieces):
         begin = tuple(i if e == d else 0 for e in range(x.aval.ndim))
         end = tuple(i + 1 if e == d else n for e, n in enumerate(x.aval.shape))
         row = Var(x.aval.update(shape=tuple(b - a for a, b in zip(begin, end, strict=True))))
-        inner = region.placing({row: layout})
+        inner = region.with_placements({row: layout})
         inner.usual(
             Equation(slice_p, (x,), (row,), {"start_indices": begin, "limit_indices": end, "strides": None}, eqn.source)
         )

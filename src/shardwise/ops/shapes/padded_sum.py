@@ -77,7 +77,7 @@ def _type(*xs: ShapedArray, shape: Shape, configs: tuple[PadConfig, ...]) -> Sha
     return ShapedArray(shape, xs[0].dtype, all(x.weak_type for x in xs))
 
 
-def _compiled(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Ndarray]:
+def _compile_sum(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Ndarray]:
     shape, lead = params["shape"], env.lead
     zero = np.zeros((), in_types[0].dtype)
     made = cells(shape, tuple(t.shape for t in in_types), params["configs"])
@@ -104,8 +104,8 @@ def _compiled(env: Env, in_types: Types, out_types: Types, params: Params) -> Ca
 padded_sum_p = define_op(
     "padded_sum",
     type_rule=_type,
-    kernel=lambda env, *xs, **params: _compiled(env, tuple(map(_type_of(env), xs)), (), params)(*xs),
-    compile=_compiled,
+    kernel=lambda env, *xs, **params: _compile_sum(env, tuple(map(_type_of(env), xs)), (), params)(*xs),
+    compile=_compile_sum,
     rule=lambda ins, outs, params: Rule(tuple(((),) * t.ndim for t in ins), (((),) * len(params["shape"]),), (), ()),
     makes_nan=True,
 )

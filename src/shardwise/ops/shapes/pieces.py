@@ -18,7 +18,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Spec
 from shardwise.ops.rules import batching
-from shardwise.ops.rules.derivative import do, filled, is_linear, later, strong
+from shardwise.ops.rules.derivative import do, full_cotangent, is_linear, later, strong
 from shardwise.ops.rules.dims import dim_index, int_tuple
 from shardwise.ops.rules.operands import operand, operands
 from shardwise.ops.shapes.strided_slices import spread_partition, strided_partition
@@ -240,7 +240,9 @@ def _split_kernel(env: Env, x: Ndarray, *, sizes: Ints, axis: int) -> tuple[Ndar
 
 def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: Ints, axis: int) -> list[Any]:
     def zero(n: int) -> Any:
-        return filled(x.aval.update(shape=(*x.aval.shape[:axis], n, *x.aval.shape[axis + 1 :]), spec=x.aval.spec))
+        return full_cotangent(
+            x.aval.update(shape=(*x.aval.shape[:axis], n, *x.aval.shape[axis + 1 :]), spec=x.aval.spec)
+        )
 
     return [do.concatenate(*[zero(n) if c is None else c for c, n in zip(cts, sizes, strict=True)], dimension=axis)]
 
@@ -277,7 +279,7 @@ split_p = define_op(
     additive=True,
     jvp="linear",
     transpose=_split_transpose,
-    batch=batching.shifting("split", "axis"),
+    batch=batching.shift_dims_rule("split", "axis"),
     keys=_split_keys,
 )
 
@@ -311,7 +313,7 @@ def _pad_type(x: ShapedArray, value: ShapedArray, *, padding_config: PadConfig) 
         raise ValueError(f"pad takes a scalar padding_value, got shape {value.shape}.")
     if any(interior < 0 for _, _, interior in padding_config):
         raise ValueError(f"pad: interior padding cannot be negative, got padding_config {padding_config}.")
-    sizes = [lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]
+    sizes = [lo + hi + _dilated_size(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]
     if any(n < 0 for n in sizes):
         raise ValueError(
             f"pad: padding_config {padding_config} takes away more than there is: the result's shape would be "
@@ -320,14 +322,14 @@ def _pad_type(x: ShapedArray, value: ShapedArray, *, padding_config: PadConfig) 
     return ShapedArray(sizes, x.dtype, x.weak_type and value.weak_type)
 
 
-def _dilated(n: int, interior: int) -> int:
+def _dilated_size(n: int, interior: int) -> int:
     return n + max(n - 1, 0) * interior
 
 
 def _pad_kernel(env: Env, x: Ndarray, value: Ndarray, *, padding_config: PadConfig) -> Ndarray:
     lead = env.lead
     core = x.shape[lead:]
-    sizes = tuple(lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(core, padding_config, strict=True))
+    sizes = tuple(lo + hi + _dilated_size(n, i) for n, (lo, hi, i) in zip(core, padding_config, strict=True))
     loops = x.shape[:lead] if value.size == 1 else np.broadcast_shapes(x.shape[:lead], value.shape[:lead])
     in_rows = all(a >= b for a, b in pairwise(x.strides))
     out = pool.empty(loops + sizes, x.dtype) if in_rows else np.empty_like(x, shape=loops + sizes)
@@ -398,7 +400,7 @@ def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, padding_config:
     t, t_value = tangents
     if t is None and t_value is None:
         return out, None
-    t = filled(primals[0].aval) if t is None else t
+    t = full_cotangent(primals[0].aval) if t is None else t
     beside = literal(0, t.dtype, weak_type=primals[1].aval.weak_type) if t_value is None else t_value
     return out, do.pad(t, beside, padding_config=padding_config)
 
@@ -429,7 +431,7 @@ pad_p = define_op(
     halo=_pad_halo,
     boxes=_pad_boxes,
     partition=spread_partition,
-    small=SmallForm(later("shardwise.runtime.small", "padded")),
+    small=SmallForm(later("shardwise.runtime.small", "write_pad")),
     additive=(0, 1),
     jvp=_pad_jvp,
     transpose=_pad_transpose,

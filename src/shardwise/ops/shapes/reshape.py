@@ -20,7 +20,7 @@ from shardwise.ops.rules.dims import int_tuple, shape_tuple
 from shardwise.ops.rules.operands import operand
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.runtime.copies import reshaped
+from shardwise.runtime.copies import reshape_block
 from shardwise.runtime.env import Env
 from shardwise.sharding import AbstractMesh, NamedSharding
 from shardwise.sharding.reshape_rule import reshape_rule
@@ -39,7 +39,7 @@ def _reshape_type(x: ShapedArray, *, new_sizes: Shape, out_sharding: NamedShardi
 
 
 def _reshape_kernel(env: Env, x: Ndarray, *, new_sizes: Shape, out_sharding: NamedSharding | None = None) -> Ndarray:
-    return reshaped(x, x.shape[: env.lead] + new_sizes)
+    return reshape_block(x, x.shape[: env.lead] + new_sizes)
 
 
 def _reshape_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
@@ -94,7 +94,7 @@ def reshaped_spec(shape: Shape, spec: Spec, new_sizes: Shape, mesh: AbstractMesh
     elif not any(axes for _, axes in group):
         middle = [()] * len(pieces) if len(group) == 1 or len(pieces) == 1 else None
     elif len(group) == 1:
-        middle = _dealt(group[0][1], pieces, mesh)
+        middle = _deal_axes(group[0][1], pieces, mesh)
     elif len(pieces) == 1:
         middle = _merge_axes([axes for _, axes in group])
     else:
@@ -113,7 +113,7 @@ def _common_ends(old: Sequence[int], new: Sequence[int]) -> tuple[int, int]:
     return start, end
 
 
-def _dealt(axes: Axes, pieces: list[int], mesh: AbstractMesh) -> list[Axes] | None:
+def _deal_axes(axes: Axes, pieces: list[int], mesh: AbstractMesh) -> list[Axes] | None:
     left = list(axes)
     out: list[Axes] = []
     for size in pieces:

@@ -11,7 +11,7 @@ from shardwise.ir import Array, Equation, Halo, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.ppermute import ppermute_op
-from shardwise.ops.rules.batching import shifting
+from shardwise.ops.rules.batching import shift_dims_rule
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import int_tuple
 from shardwise.ops.rules.operands import operand
@@ -83,7 +83,7 @@ rev_p = define_op(
     view=True,
     jvp="linear",
     transpose=lambda ct, x, **params: [do.rev(ct, **params)],
-    batch=shifting("rev", "dimensions"),
+    batch=shift_dims_rule("rev", "dimensions"),
     keys=HANDS_ON,
 )
 

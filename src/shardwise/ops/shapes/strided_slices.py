@@ -32,9 +32,9 @@ def strided_partition(region: Any, eqn: Equation, pad: Op) -> None:
     if any(more):
         shape = tuple([n + m for n, m in zip(shape, more, strict=True)])
         padded = Var(x.aval.update(shape=shape))
-        region = region.placing({padded: tuple(axes)})
+        region = region.with_placements({padded: tuple(axes)})
         config = {"padding_config": tuple((0, m, 0) for m in more)}
-        region.viewed(Equation(pad, (x, literal(0, x.aval.dtype)), (padded,), config, eqn.source))
+        region.record_views(Equation(pad, (x, literal(0, x.aval.dtype)), (padded,), config, eqn.source))
         x = padded
     starts, limits, steps = list(params["start_indices"]), list(params["limit_indices"]), list(strides)
     whole_starts, whole_limits, whole_steps, whole_shape = [0] * len(shape), list(shape), [1] * len(shape), list(shape)
@@ -48,7 +48,7 @@ def strided_partition(region: Any, eqn: Equation, pad: Op) -> None:
             starts[d], limits[d], steps[d] = 0, size[d], 1
     whole = Var(x.aval.update(shape=tuple(whole_shape)))
     placed = [a if n % k == 0 else () for a, n, k in zip(axes, whole_shape, ways, strict=True)]
-    region = region.placing({whole: tuple(placed)})
+    region = region.with_placements({whole: tuple(placed)})
     region.generic(Equation(eqn.op, (x,), (whole,), _cut(whole_starts, whole_limits, whole_steps), eqn.source))
     region.usual(Equation(eqn.op, (whole,), (out,), _cut(starts, limits, steps), eqn.source))
 
@@ -56,13 +56,13 @@ def strided_partition(region: Any, eqn: Equation, pad: Op) -> None:
 def spread_partition(region: Any, eqn: Equation) -> None:
     """Pad the operand at its ends until its parts are equal; then each device adds the interior padding to its own part."""
     (x, fill), (out,), config = eqn.inputs, eqn.outputs, eqn.params["padding_config"]
-    if any(interior for _, _, interior in config) and region.framed(eqn):
+    if any(interior for _, _, interior in config) and region.compute_in_frames(eqn):
         return None
     placed = region.placements.get(out, ((),) * out.aval.ndim)
     ways = [math.prod(region.sizes_of(axes)) for axes in placed]
     dims = [d for d, n in enumerate(ways) if n > 1 and config[d][2] > 0]
     if not dims or any(out.aval.shape[d] % ((config[d][2] + 1) * ways[d]) for d in dims):
-        return _spread_first(region, eqn)
+        return _pad_then_view(region, eqn)
     around, between, shape = list(config), [(0, 0, 0)] * len(ways), list(out.aval.shape)
     for d in dims:
         low, _, interior = config[d]
@@ -71,16 +71,16 @@ def spread_partition(region: Any, eqn: Equation) -> None:
         around[d] = (first, shape[d] - first - x.aval.shape[d], 0)
         between[d] = (rest, interior - rest, interior)
     if any(interior for _, _, interior in around):  # interior padding of other dims
-        return _spread_first(region, eqn)
+        return _pad_then_view(region, eqn)
     whole = Var(out.aval.update(shape=tuple(shape)))
-    region = region.placing({whole: placed})
+    region = region.with_placements({whole: placed})
     region.usual(Equation(eqn.op, (x, fill), (whole,), {"padding_config": tuple(around)}, eqn.source))
     local, have = region.read(whole)
     parts = [region.reshard(local, have, placed, whole.aval), region.read(fill)[0]]
     region.define(out, region.emit(eqn.op, parts, {"padding_config": tuple(between)})[0], placed)
 
 
-def _spread_first(region: Any, eqn: Equation) -> None:
+def _pad_then_view(region: Any, eqn: Equation) -> None:
     """Each device adds interior padding after each of its own elements; then the view is padded or cut."""
     (x, fill), (out,), config = eqn.inputs, eqn.outputs, eqn.params["padding_config"]
     view = region.view(x)
@@ -90,7 +90,7 @@ def _spread_first(region: Any, eqn: Equation) -> None:
     more = [-n % math.prod(region.sizes_of(view.axes(d))) if d in split else 0 for d, n in enumerate(x.aval.shape)]
     if any(more):  # the axes do not divide the view
         whole = Var(x.aval.update(shape=tuple(n + m for n, m in zip(x.aval.shape, more, strict=True))))
-        region = region.placing({whole: tuple(view.axes(d) if d in split else () for d in range(len(more)))})
+        region = region.with_placements({whole: tuple(view.axes(d) if d in split else () for d in range(len(more)))})
         region.usual(
             Equation(eqn.op, (x, fill), (whole,), {"padding_config": tuple((0, m, 0) for m in more)}, eqn.source)
         )

@@ -11,7 +11,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise import elementwise_ir
-from shardwise.ops.rules.batching import in_front, shifting, up
+from shardwise.ops.rules.batching import in_front, shift_dims_rule, up
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import dim_indices, int_tuple
 from shardwise.ops.rules.operands import operand
@@ -120,7 +120,7 @@ squeeze_p = define_op(
     view=True,
     additive=True,
     transpose=_squeeze_transpose,
-    batch=shifting("squeeze", "dimensions"),
+    batch=shift_dims_rule("squeeze", "dimensions"),
     keys=HANDS_ON,
 )
 

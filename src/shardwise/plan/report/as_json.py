@@ -20,7 +20,7 @@ VERSION = 1
 
 def to_json(plan: Plan) -> str:
     """The document, one line. Fields that have their default are left out."""
-    return json.dumps({"version": VERSION, **_encoded(plan)}, allow_nan=False)
+    return json.dumps({"version": VERSION, **_encode(plan)}, allow_nan=False)
 
 
 def from_json(text: str) -> Plan:
@@ -32,23 +32,23 @@ def from_json(text: str) -> Plan:
     version: Any = document.pop("version")
     if version != VERSION:
         raise ValueError(f"the plan has version {version!r}, this shardwise reads {VERSION}: make it anew.")
-    return _decoded(Plan, document)
+    return _decode(Plan, document)
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         fields: dict[str, Any] = {}
         for name, default in _defaults(type(value)).items():
             item = getattr(value, name)
             if default is dataclasses.MISSING or item != default:
-                fields[name] = _encoded(item)
+                fields[name] = _encode(item)
         return fields
     if isinstance(value, Mapping):
-        return {k: _encoded(v) for k, v in cast("Mapping[str, Any]", value).items()}
-    return [_encoded(v) for v in cast("Sequence[Any]", value)] if isinstance(value, (tuple, list)) else value
+        return {k: _encode(v) for k, v in cast("Mapping[str, Any]", value).items()}
+    return [_encode(v) for v in cast("Sequence[Any]", value)] if isinstance(value, (tuple, list)) else value
 
 
-def _decoded(kind: Any, value: Any) -> Any:
+def _decode(kind: Any, value: Any) -> Any:
     """`value` of a document as a value of the type `kind`."""
     if kind is Any or value is None:
         return value
@@ -57,15 +57,15 @@ def _decoded(kind: Any, value: Any) -> Any:
         unknown = value.keys() - hints.keys()
         if unknown:
             raise ValueError(f"a {kind.__name__} has no field {sorted(unknown)[0]!r}.")
-        return kind(**{k: _decoded(hints[k], v) for k, v in value.items()})
+        return kind(**{k: _decode(hints[k], v) for k, v in value.items()})
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (types.UnionType, Union):
-        return _decoded(next(k for k in inner if k is not type(None)), value)
+        return _decode(next(k for k in inner if k is not type(None)), value)
     if origin is tuple:
         kinds = inner[:1] * len(value) if inner[1:] == (...,) else inner
-        return tuple(_decoded(k, v) for k, v in zip(kinds, value, strict=True))
+        return tuple(_decode(k, v) for k, v in zip(kinds, value, strict=True))
     if origin is not None and issubclass(origin, Mapping):
-        return {k: _decoded(inner[1], v) for k, v in value.items()}
+        return {k: _decode(inner[1], v) for k, v in value.items()}
     return float(value) if kind is float else value
 
 

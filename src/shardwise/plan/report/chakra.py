@@ -163,7 +163,7 @@ class _Trace:
             nbytes = _attribute("is_cpu_op", _BOOL, 0) + _attribute("comm_size", _INT64, int(task.sent_bytes))
             nbytes += _attribute("comm_tag", _INT32, self._count)
             for kind, key, step in ((_SEND, "comm_dst", 1), (_RECEIVE, "comm_src", -1)):
-                peers = [_fixed(p) for p in self.groups.next(task.axes, step)]
+                peers = [_fixed_varint(p) for p in self.groups.next(task.axes, step)]
                 self._node(task.name, kind, task, start, before, nbytes, key, peers)
         ends, numbers = self._ends.setdefault(task.stream, ([], []))
         ends.append(start + task.seconds)
@@ -210,7 +210,7 @@ def _operand_bytes(task: Task, size: int) -> int:
 # -- protobuf's wire format -----------------------------------------------------------------------------------------------------
 
 
-def _fixed(value: int) -> bytes:
+def _fixed_varint(value: int) -> bytes:
     """A varint of four bytes, whatever the value: continuation bits with nothing behind them are allowed."""
     return bytes([value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21 & 127])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from shardwise.plan.points import Point
 from shardwise.plan.report.figures import mesh_text, size_text, time_text
-from shardwise.plan.report.terminal import hanging, table
+from shardwise.plan.report.terminal import hanging_indent, table
 from shardwise.plan.search import Found
 
 ROWS = 10  # of the front
@@ -19,10 +19,10 @@ def text(found: Found, width: int = 100) -> str:
     refused = sum(found.refused.values())
     head = f"search: {found.planned} layouts planned in {time_text(found.seconds)}"
     lines = [head + (f", {refused} impossible" if refused else "")]
-    lines += [line for what in found.varied for line in hanging(f"varied: {what}", width)]
-    lines += [line for what in found.kept for line in hanging(f"as it is: {what}", width)]
+    lines += [line for what in found.varied for line in hanging_indent(f"varied: {what}", width)]
+    lines += [line for what in found.kept for line in hanging_indent(f"as it is: {what}", width)]
     reasons = list(found.refused.items())[:ROWS]
-    lines += [line for why, n in reasons for line in hanging(f"impossible ({n}): {why}", width)]
+    lines += [line for why, n in reasons for line in hanging_indent(f"impossible ({n}): {why}", width)]
     heads = ("", "step", "speed", "peak", "mesh", "batch", "remat", "specs")
     rows = [heads, _row("own", found.own, found.own)]
     rows += [_row(f"{i}", p, found.own) for i, p in enumerate(found.front[:ROWS], 1)]

@@ -29,13 +29,13 @@ Paint = Callable[[str, str], str]
 
 def text(plan: Plan, width: int = 100, color: bool = False, rows: int = ROWS) -> str:
     """The page, in lines of at most `width` characters. `rows`: the most that a table shows."""
-    paint: Paint = _painted if color else _plain
+    paint: Paint = _paint_words if color else _plain
     blocks = [
         _head(plan, paint, width),
         _memory(plan, paint, width, rows),
         _traffic(plan, paint, width, rows),
         _time(plan, paint, width, rows),
-        _measured(plan, paint, width, rows),
+        _measured_lines(plan, paint, width, rows),
         _advice(plan, paint, width),
         _notes(plan, paint, width),
     ]
@@ -73,11 +73,11 @@ def _head(plan: Plan, paint: Paint, width: int) -> list[str]:
     ]
     if plan.calls != 1:
         facts.append(f"called {plan.calls:,} times" if plan.calls else "compiled, not called")
-    said = _wrapped(verdict(plan), width)
+    said = _wrap_words(verdict(plan), width)
     return [
-        *_wrapped(f"{plan.name} on {plan.machine} ({chips}{mesh})", width),
+        *_wrap_words(f"{plan.name} on {plan.machine} ({chips}{mesh})", width),
         *[paint(line, "good" if plan.fits else "bad") for line in said],
-        *_wrapped("; ".join(facts), width),
+        *_wrap_words("; ".join(facts), width),
     ]
 
 
@@ -156,16 +156,16 @@ def _time(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
     rest = sum(t.seconds for t in found[rows:])
     lines = _section(title, ("takes", "", "times", "op", "bound by", "line"), body, rows, time_text(rest), paint, width)
     if causes:
-        lines[1:1] = ["  " + line for line in _wrapped(causes, width - 2)]
+        lines[1:1] = ["  " + line for line in _wrap_words(causes, width - 2)]
     if hidden > 0.01 * step:
         lines += [
             "  " + line
-            for line in _wrapped(f"{time_text(hidden)} of the collectives hide behind computing.", width - 2)
+            for line in _wrap_words(f"{time_text(hidden)} of the collectives hide behind computing.", width - 2)
         ]
     return lines
 
 
-def _measured(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
+def _measured_lines(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
     """Each kernel as it was measured, beside the prediction; loops as a whole."""
     found = measured_totals(plan)
     if not found:
@@ -186,14 +186,14 @@ def _advice(plan: Plan, paint: Paint, width: int) -> list[str]:
     lines = [paint("advice", "bold")]
     for i, a in enumerate(plan.advice, 1):
         where = f" ({source_text(a.source)})" if a.source else ""
-        lines += hanging(f"{i}. {a.change}{where}: {a.effect}", width)
+        lines += hanging_indent(f"{i}. {a.change}{where}: {a.effect}", width)
     return lines
 
 
 def _notes(plan: Plan, paint: Paint, width: int) -> list[str]:
     if not plan.notes:
         return []
-    return [paint("notes", "bold"), *[line for note in plan.notes for line in hanging(f"- {note}", width)]]
+    return [paint("notes", "bold"), *[line for note in plan.notes for line in hanging_indent(f"- {note}", width)]]
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def _section(
     width: int,
 ) -> list[str]:
     """A title and a table; columns before the third are numbers. Rows that are left out are summed in `rest`."""
-    lines = [paint(line, "bold") for line in _wrapped(title, width)]
+    lines = [paint(line, "bold") for line in _wrap_words(title, width)]
     lines += [
         paint(line, "faint") if i == 0 else line for i, line in enumerate(table([heads, *body[:rows]], width - 2))
     ]
@@ -245,7 +245,7 @@ def _cut(word: str, width: int) -> str:
     return f"{word[:head]}…{word[len(word) - (width - 1 - head) :]}"
 
 
-def _wrapped(sentence: str, width: int) -> list[str]:
+def _wrap_words(sentence: str, width: int) -> list[str]:
     lines = [""]
     for word in sentence.split(" "):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
@@ -254,9 +254,9 @@ def _wrapped(sentence: str, width: int) -> list[str]:
     return [_cut(line, width) for line in lines]
 
 
-def hanging(sentence: str, width: int) -> list[str]:
+def hanging_indent(sentence: str, width: int) -> list[str]:
     """A sentence in indented lines of at most `width` characters, those after the first further in."""
-    first, *others = _wrapped(sentence, width - 5)
+    first, *others = _wrap_words(sentence, width - 5)
     return [f"  {first}", *[f"     {line}" for line in others]]
 
 
@@ -264,5 +264,5 @@ def _plain(words: str, style: str) -> str:
     return words
 
 
-def _painted(words: str, style: str) -> str:
+def _paint_words(words: str, style: str) -> str:
     return f"\x1b[{_STYLES[style]}m{words}\x1b[0m"

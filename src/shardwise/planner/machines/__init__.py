@@ -37,7 +37,7 @@ def find(name: str) -> Machine:
     """
     found = _NAME.fullmatch(name.strip())
     if found is None or not name.strip():
-        raise _unknown(name)
+        raise _unknown_machine_error(name)
     if name.strip() == HERE:
         return this_machine()
     generation, size = found["generation"], found["size"]
@@ -49,7 +49,7 @@ def find(name: str) -> Machine:
     if generation.lower() not in files:
         whole = f"{generation}-{size}" if size else generation
         if whole.lower() not in files:
-            raise _unknown(name)
+            raise _unknown_machine_error(name)
         generation, size = whole, None
     return make_machine(_read(files[generation.lower()]), name, size, slices)
 
@@ -138,7 +138,7 @@ def _near(name: str, generations: Sequence[str]) -> list[str]:
     return found
 
 
-def _unknown(name: str) -> ValueError:
+def _unknown_machine_error(name: str) -> ValueError:
     generations = sorted(_generations())
     close = _near(name.lower(), generations)
     hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""

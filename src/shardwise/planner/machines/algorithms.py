@@ -100,7 +100,7 @@ def _with_places(numbers: np.random.Generator) -> list[Any]:
     return [numbers.standard_normal(1 << 15).astype(np.float32), np.arange(1 << 15, dtype=np.int32)]
 
 
-def _sorted(numbers: np.random.Generator) -> list[Any]:
+def _sorted_operands(numbers: np.random.Generator) -> list[Any]:
     return [np.sort(numbers.standard_normal(1 << 14).astype(np.float32)), *_normal((1 << 14,))(numbers)]
 
 
@@ -113,7 +113,7 @@ def _convolution(x: Any, kernel: Any) -> Any:
     return conv_general_dilated(x, kernel, (1, 1), "SAME")
 
 
-def _sorted_together(*xs: Any) -> Any:
+def _sort_together(*xs: Any) -> Any:
     return sorting.sort(xs)
 
 
@@ -133,7 +133,7 @@ def _bits(*words: Any) -> Any:
     return bind(threefry_bits_p, *words, bit_width=32)
 
 
-def _pooled(x: Any) -> Any:
+def _max_pool(x: Any) -> Any:
     return bind(
         window.reduce_window_max_p,
         x,
@@ -149,14 +149,14 @@ def _pooled(x: Any) -> Any:
 ALGORITHMS: Mapping[str, tuple[Callable[..., Any], Make]] = {
     "sort": (sorting.sort, _normal((1 << 19,))),
     "sort_short": (sorting.sort, _normal((512, 128))),
-    "argsort": (_sorted_together, _with_places),
+    "argsort": (_sort_together, _with_places),
     "top_k": (_greatest, _normal((64, 4096))),
-    "search": (search.searchsorted, _sorted),
+    "search": (search.searchsorted, _sorted_operands),
     "fft": (_transform("fft", 1), _complex((64, 2048))),
     "fft_several": (_transform("fft", 2), _complex((512, 256))),
     "fft_real": (_transform("rfft", 2), _normal((512, 384))),
     "running": (_running_sum, _normal((2048, 1024))),
-    "window": (_pooled, _normal((16, 96, 96, 32))),
+    "window": (_max_pool, _normal((16, 96, 96, 32))),
     "convolution": (_convolution, _normal((2, 64, 32, 32), (64, 64, 3, 3))),
     "convolution_few": (_convolution, _normal((1, 1, 1, 1 << 17), (1, 1, 1, 65))),
     "random": (_bits, _words),

@@ -49,7 +49,7 @@ _MEASURES = 5  # raised where other figures are measured
 @cache
 def this_machine() -> Machine:
     """This machine, as one device of one process."""
-    return machine_of(_kept() or _keep(measure()))
+    return machine_of(_read_stored_rates() or _keep(measure()))
 
 
 def machine_of(figures: Mapping[str, float]) -> Machine:
@@ -140,7 +140,7 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
         figures[dtype.name] = 2 * side**3 / (_seconds(timer, _product, matrix, matrix) - packed)
     small = np.ones((_PRODUCTS, 16, 16), np.float32)
     known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["cache"]
-    figures["product"] = max(_seconds(timer, _batched, small, small) - known, 0.0) / _PRODUCTS
+    figures["product"] = max(_seconds(timer, _batched_dot, small, small) - known, 0.0) / _PRODUCTS
     steps = algorithms.measured_steps(partial(_least, timer), call, figures["memory"])
     functions = algorithms.measured_functions(partial(_least, timer, seconds=_SECONDS / 4), call, near.size)
     figures |= {_STEP + name: seconds for name, seconds in steps.items()}
@@ -156,7 +156,7 @@ def _sum(x: Any) -> Any:
     return reduce_sum(x, (0,))
 
 
-def _batched(x: Any, y: Any) -> Any:
+def _batched_dot(x: Any, y: Any) -> Any:
     return dot_general(x, y, (((2,), (1,)), ((0,), (0,))))
 
 
@@ -213,7 +213,7 @@ def _processor() -> str:
         return platform.processor()
 
 
-def _kept() -> Mapping[str, float] | None:
+def _read_stored_rates() -> Mapping[str, float] | None:
     folder = kernel_store.folder()
     if folder is None:
         return None

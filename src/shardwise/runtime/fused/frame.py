@@ -101,7 +101,9 @@ class GroupFrame:
         self.own = ""  # the memory of this thread
         if any(graph.saved):
             thread = self.w.ticket(self.w.element("%counter", 1, "int64"))
-            self.own = self.w.moved("%scratch", thread, self.w.integer("mul", "%slot", sum(map(len, graph.saved))))
+            self.own = self.w.advance_address(
+                "%scratch", thread, self.w.integer("mul", "%slot", sum(map(len, graph.saved)))
+            )
         self.indices: list[str] = []  # of the unit along the kept loops
         self.here: list[str] = []  # where it begins in each operand and result
 
@@ -117,12 +119,12 @@ class GroupFrame:
         for k in range(len(self.atoms)):
             place = f"%base{k}"
             for d, index in enumerate(indices):
-                place = w.moved(place, index, f"%step{k}.{d}")
-            self.here.append(place if start is None else w.moved(place, start, self._lane_step(k)))
+                place = w.advance_address(place, index, f"%step{k}.{d}")
+            self.here.append(place if start is None else w.advance_address(place, start, self._lane_step(k)))
 
     # -- memory ----------------------------------------------------------------------------------------------------------
 
-    def _stored(self, k: int) -> Stored:
+    def _stored_operand(self, k: int) -> Stored:
         """Operand or result k from where the unit begins."""
         form, dtype, kind = self.form, dtype_name(self.atoms[k].aval), self.form.access[k]
         steps: list[int | str] = [f"%step{k}.{d}" for d in range(form.inner + 1)]
@@ -145,12 +147,12 @@ class GroupFrame:
 
     def _load_row(self, k: int) -> Lane:
         """Operand k at the unit's first element: one element in all lanes, or each lane's own."""
-        stored, w = self._stored(k), self.w
+        stored, w = self._stored_operand(k), self.w
         return w.read(stored.place, (w.width,), self._row_steps(stored), stored.dtype)
 
     def _store_row(self, k: int, x: Lane) -> None:
         """Write result k there."""
-        stored, w = self._stored(k), self.w
+        stored, w = self._stored_operand(k), self.w
         hint = "" if self.form.along else stored.hint
         w.write(Lane(x.ref, stored.dtype), stored.place, (w.width,), self._row_steps(stored), hint=hint)
 
@@ -160,7 +162,7 @@ class GroupFrame:
     def _slot(self, base: str, row: str, i: int, slots: int) -> str:
         """Where vector i of `row` lies in memory that holds `slots` vectors of up to 8 bytes per lane for each."""
         nbytes = 8 * self.form.width
-        return self.w.moved(self.w.moved(base, row, slots * nbytes), 1, i * nbytes)
+        return self.w.advance_address(self.w.advance_address(base, row, slots * nbytes), 1, i * nbytes)
 
     def _put(self, x: Lane, place: str) -> None:
         """A vector as it is in lanes: 16-bit floats are not rounded."""

@@ -54,12 +54,14 @@ class JoinedWriter(GroupWriter):
         pieces = {k for k, access in enumerate(graph.accesses) if access.along is not None}
         reads = {k: stored for k, stored in super()._reads(p, low).items() if k not in pieces}
         joins = enumerate(graph.joins)
-        return reads | {e.outputs[0]: self._joined(i, e, low) for i, e in joins if e in graph.needed[p]}
+        return reads | {e.outputs[0]: self._read_joined(i, e, low) for i, e in joins if e in graph.needed[p]}
 
-    def _joined(self, i: int, eqn: Equation, low: str) -> Stored:
+    def _read_joined(self, i: int, eqn: Equation, low: str) -> Stored:
         """Joined value number `i` as the unit reads it from element `low` of its innermost loop on."""
         loop, kept = self.form.joins[i], self.form.kept
-        first, *others = (self._stored(k) for k in self.graph.operands[eqn] if isinstance(k, int))  # in the same steps
+        first, *others = (
+            self._stored_operand(k) for k in self.graph.operands[eqn] if isinstance(k, int)
+        )  # in the same steps
         parts = [(f"%begin{i}.{p}", other.place) for p, other in enumerate(others, 1)]
         if kept <= loop < self.form.inner:
             return replace(first, parts=parts, apart=loop)

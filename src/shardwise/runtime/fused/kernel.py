@@ -60,12 +60,12 @@ class GroupKernel(SpecializedKernel):
     def plain(self) -> Callable[..., Any]:
         """The group by the ops' own kernels, one after the other. Values are joined first; the other equations are a group again."""
         if self._graph.joins:
-            return self._joining(Plan(_joined_first(self.program, self.space), self._env).run)
+            return self._join_short_pieces(Plan(_join_values_first(self.program, self.space), self._env).run)
         if self.space.whole and self._env.lead:
             return _with_ranked_scalars(self.program, self._env)
         return Plan(self.program, self._env).run
 
-    def _joining(self, joined_first: Callable[..., Any]) -> Callable[..., Any]:
+    def _join_short_pieces(self, joined_first: Callable[..., Any]) -> Callable[..., Any]:
         """What joins values first, except for blocks with short pieces that are turned or repeated, as padding has them: of these it copies
         the short pieces alone, which loops then read where they lie.
         """
@@ -89,11 +89,11 @@ class GroupKernel(SpecializedKernel):
     def _forgetful(self) -> Graph:
         return Graph(self.program, self.space, False)
 
-    def met(self, blocks: Sequence[Ndarray]) -> Met | None:
+    def meet_blocks(self, blocks: Sequence[Ndarray]) -> Met | None:
         """How loops meet blocks of these shapes and strides; None where they cannot be compiled, or not for a part of the loops."""
-        return None if self._graph.joins else self._met(blocks)
+        return None if self._graph.joins else self._meet_blocks(blocks)
 
-    def _met(self, blocks: Sequence[Ndarray]) -> Met | None:
+    def _meet_blocks(self, blocks: Sequence[Ndarray]) -> Met | None:
         if not all(b.dtype.isnative for b in blocks):
             return None
         graph, lead, lines = self._graph, self._env.lead, self._lines
@@ -187,7 +187,7 @@ class GroupKernel(SpecializedKernel):
 
     def _specialize(self, blocks: Sequence[Ndarray]) -> Specialization | None:
         """The compiled form for blocks like these; None where the ops' own kernels are as fast."""
-        met = self._met(blocks)
+        met = self._meet_blocks(blocks)
         if met is None or math.prod(met.full) < costs.FUSED_FEWEST:
             return None
         arrangement = Arrangement.of(self._graph, met)
@@ -260,7 +260,7 @@ def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndar
     return call
 
 
-def _joined_first(program: Program, space: IterationSpace) -> Program:
+def _join_values_first(program: Program, space: IterationSpace) -> Program:
     """The program with a group for all but the equations that join values."""
     joins = [e for e in program.equations if joined_pieces(e) is not None]
     rest = tuple(e for e in program.equations if e not in joins)
@@ -279,7 +279,11 @@ def _fused_type(*types: ShapedArray, program: Program, space: IterationSpace | N
 
 def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Any:
     kernel = GroupKernel(env, params["program"], params.get("space"))
-    return kernel if available() else TiledKernel(kernel.program, kernel.met, lambda *blocks: kernel.plain(*blocks))
+    return (
+        kernel
+        if available()
+        else TiledKernel(kernel.program, kernel.meet_blocks, lambda *blocks: kernel.plain(*blocks))
+    )
 
 
 fused = define_op(

@@ -36,7 +36,7 @@ class SplitLoop:
         """Extents and strides of a block for these loops; None where it does not step evenly."""
         loops = [d for d in (*self.leads, self.loop) if full[d] != 1]
         if all(shape[d] == 1 or not steps[d] for d in loops):  # the same all along
-            return self.moved(shape, 1), self.moved(steps, 0, 0)
+            return self.put_number(shape, 1), self.put_number(steps, 0, 0)
         if any(shape[d] != full[d] for d in loops):
             return None
         step, n = steps[loops[-1]], 1
@@ -44,9 +44,9 @@ class SplitLoop:
             if steps[d] != step * n:
                 return None
             n *= full[d]
-        return self.moved(shape, n), self.moved(steps, step, 0)
+        return self.put_number(shape, n), self.put_number(steps, step, 0)
 
-    def moved(self, numbers: Shape, number: int, rest: int = 1) -> Shape:
+    def put_number(self, numbers: Shape, number: int, rest: int = 1) -> Shape:
         """`numbers` with this one at the loop of the dim, and `rest` at the others."""
         out = list(numbers)
         for lead in self.leads:
@@ -110,7 +110,7 @@ def block_loops(
         found = line.piece_step(block)
         if found is None:
             return None
-        step, shape, steps = found, line.moved(shape, block.shape[d]), line.moved(steps, 0, 0)
+        step, shape, steps = found, line.put_number(shape, block.shape[d]), line.put_number(steps, 0, 0)
     return shape, (*steps[:d], step, *steps[d + 1 :]), -access.start * step
 
 

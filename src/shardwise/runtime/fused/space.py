@@ -203,10 +203,10 @@ class Graph:
             self._place(eqn)
         self.outputs = tuple(v for v in program.outputs if isinstance(v, Var))
         sinks = [e.inputs[0] for e in program.equations if e.op.fold is not None]
-        last = max([self.ready[v] for v in self.outputs if v in self.full] + [self._known(v) for v in sinks] + [0])
+        last = max([self.ready[v] for v in self.outputs if v in self.full] + [self._known_pass(v) for v in sinks] + [0])
         self.passes = last + 1
         self.folds = [
-            [e for e in program.equations if e.op.fold is not None and self._known(e.inputs[0]) == p]
+            [e for e in program.equations if e.op.fold is not None and self._known_pass(e.inputs[0]) == p]
             for p in range(self.passes)
         ]
         self.rows = [
@@ -223,7 +223,7 @@ class Graph:
         self.saved: list[list[Var]] = [[] for _ in range(self.passes)]
         if keeps:
             self._save()
-        self.needed = [self._needed(p, self._known_before(p)) for p in range(self.passes)]
+        self.needed = [self._full_equations(p, self._values_before(p)) for p in range(self.passes)]
 
     def _place(self, eqn: Equation) -> None:
         out = eqn.outputs[0]
@@ -237,7 +237,7 @@ class Graph:
             else:
                 places = self.space.operand_places(eqn, i)
                 reduced = set(places) & set(self.space.axes) or atom.aval.vma & self.space.crossed
-                operands.append(self._numbered(InputAccess(number, places, not self.space.whole and not reduced)))
+                operands.append(self._number_access(InputAccess(number, places, not self.space.whole and not reduced)))
         if eqn.op.at_positions:
             assert eqn.op.element_read is not None
             read = eqn.op.element_read(eqn)
@@ -245,23 +245,23 @@ class Graph:
             assert isinstance(eqn.inputs[0], Var)
             places = tuple(o if o is None or self.space.shape[o] != 1 else None for o in read.along)
             table = InputAccess(self._inputs[eqn.inputs[0]], places, False, at=read.at, spans=read.spans)
-            operands[0] = self._numbered(table)
+            operands[0] = self._number_access(table)
         for piece in self.joins.get(eqn, ()):
-            operands.append(self._numbered(piece.access(self._inputs[piece.source])))
+            operands.append(self._number_access(piece.access(self._inputs[piece.source])))
         self.operands[eqn] = operands
-        self.ready[out] = max([self._known(a) for a in operands if isinstance(a, Var)], default=0)
+        self.ready[out] = max([self._known_pass(a) for a in operands if isinstance(a, Var)], default=0)
         if eqn.op.fold is not None:
             self.ready[out] += 1
         elif self.space.whole or self.space.is_full(out.aval):
             self.full.add(out)
 
-    def _numbered(self, access: InputAccess) -> int:
+    def _number_access(self, access: InputAccess) -> int:
         if access not in self._numbers:
             self._numbers[access] = len(self.accesses)
             self.accesses.append(access)
         return self._numbers[access]
 
-    def _known(self, atom: object) -> int:
+    def _known_pass(self, atom: object) -> int:
         return self.ready.get(atom, 0) if isinstance(atom, Var) else 0
 
     @cached_property
@@ -273,7 +273,7 @@ class Graph:
         """The operands of the full values of pass p, and the values that it reduces or writes."""
         return [a for e in self.needed[p] for a in self.operands[e]] + self.sinks(p)
 
-    def computed(self, p: int) -> list[Equation]:
+    def pass_equations(self, p: int) -> list[Equation]:
         """The equations that pass p computes; those that join values are read."""
         return [e for e in self.needed[p] if e not in self.joins]
 
@@ -287,10 +287,10 @@ class Graph:
         stored: list[int | Literal | Var] = [self.outputs[k] for k in self.stores[p]]
         return [self.operands[e][0] for e in self.folds[p]] + stored
 
-    def _known_before(self, p: int) -> set[Var]:
+    def _values_before(self, p: int) -> set[Var]:
         return {v for saved in self.saved[:p] for v in saved}
 
-    def _needed(self, p: int, held: set[Var]) -> tuple[Equation, ...]:
+    def _full_equations(self, p: int, held: set[Var]) -> tuple[Equation, ...]:
         """The equations of full values that pass p computes; values `held` are not computed again."""
         found: set[Equation] = set()
         stack = [a for a in self.sinks(p) if isinstance(a, Var) and a not in held]
@@ -305,14 +305,14 @@ class Graph:
     def _save(self) -> None:
         """Choose the values that passes keep for later ones: those that are expensive to compute again."""
         for p in range(self.passes - 1):
-            held = self._known_before(p)
-            here = self._needed(p, held)
+            held = self._values_before(p)
+            here = self._full_equations(p, held)
             total: dict[Var, int] = {}
             for eqn in here:
                 own = cost_of(eqn)
                 total[eqn.outputs[0]] = own + sum(total.get(a, 0) for a in self.operands[eqn] if isinstance(a, Var))
             for q in range(p + 1, self.passes):
-                later = self._needed(q, held | set(self.saved[p]))
+                later = self._full_equations(q, held | set(self.saved[p]))
                 new = [e for e in later if e not in here]
                 wanted = {a for e in new for a in self.operands[e] if isinstance(a, Var)} | {
                     a for a in self.sinks(q) if isinstance(a, Var)

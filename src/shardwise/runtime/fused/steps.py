@@ -57,13 +57,13 @@ class Arrangement:
             return Arrangement(graph, met, within, sizes, math.lcm(row, width), within.roles(lane), access, row)
         across = _across_short_rows(graph, loops, width) if whole else None
         if across is None:
-            width = _shortened(loops, sizes, width, 2 if whole else 4)
+            width = _shorten_vectors(loops, sizes, width, 2 if whole else 4)
         if across is not None:
             lane = across
         elif whole:
             if loops.extents[-1] < width:
                 return None
-            loops = loops if graph.joins else loops.tiled(sizes, width)
+            loops = loops if graph.joins else loops.cut_into_tiles(sizes, width)
             lane = len(loops.extents) - 1
         else:
             joined = {loop for loop, _ in _begins(graph, loops)}
@@ -204,7 +204,7 @@ class Arrangement:
         pieces = -(-(count if cut == "inner" else rounds) // piece)
         ragged = roles.along and count % self._step != 0
         begins, cuts = _begins(graph, loops), _cuts(graph, loops, roles.inner)
-        cuts = _aligned(cuts, count, width) if roles.along else cuts
+        cuts = _align_cuts(cuts, count, width) if roles.along else cuts
         pairs = not split and self._pairs()
         width = 2 * width if pairs else width
         order = [*roles.kept, *roles.around, roles.inner]
@@ -284,7 +284,7 @@ class Arrangement:
         """Additions for an element."""
         return sum(map(cost_of, self.graph.program.equations))
 
-    def _moved(self) -> int:
+    def _moved_bytes(self) -> int:
         """Bytes that are read and written; what is repeated counts once."""
         loops, row = self.loops, self.row or 1
         found = 0
@@ -295,7 +295,10 @@ class Arrangement:
     def _threads(self, elements: int) -> int:
         """How many threads pay."""
         if self.graph.space.whole:
-            large = elements * self._cost() >= costs.FUSED_COST_THREADED or self._moved() >= costs.FUSED_BYTES_THREADED
+            large = (
+                elements * self._cost() >= costs.FUSED_COST_THREADED
+                or self._moved_bytes() >= costs.FUSED_BYTES_THREADED
+            )
             pays = large and elements > 2 * costs.FUSED_CHUNK
         else:
             pays = elements >= costs.FUSED_THREADED
@@ -333,7 +336,7 @@ def _cuts(graph: Graph, loops: MemoryLoops, inner: int) -> list[int]:
     return sorted({start for loop, begins in _begins(graph, loops) if loop == inner for start in begins})
 
 
-def _aligned(cuts: Sequence[int], count: int, width: int) -> list[int]:
+def _align_cuts(cuts: Sequence[int], count: int, width: int) -> list[int]:
     """`cuts` with more of them where vectors of a long section then begin as those of the row do: fewer of them cross cache lines."""
     found = list[int]()
     for cut, end in pairwise([*cuts, count]):
@@ -395,7 +398,7 @@ def _rows_in_vectors(
     return access, MemoryLoops(extents[:-1], loops.reduced[:-1], [own[:-1] for own in loops.strides])
 
 
-def _shortened(loops: MemoryLoops, sizes: Sequence[int], width: int, least: int) -> int:
+def _shorten_vectors(loops: MemoryLoops, sizes: Sequence[int], width: int, least: int) -> int:
     """Lanes of vectors that short columns fill, from `least` on."""
     n = loops.extents[-1]
     dense = all(own[-1] in (0, size) for own, size in zip(loops.strides, sizes, strict=True))

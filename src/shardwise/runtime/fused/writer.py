@@ -71,7 +71,7 @@ class GroupWriter(GroupFrame):
             self._rows(self.graph.passes)
             self._store_rows()
 
-        return self._compiled(unit)
+        return self._compile_unit(unit)
 
     def part(self, p: int) -> Kernel:
         """Pass p over one piece of a unit: its accumulators go to where the pointer `partial` says."""
@@ -91,7 +91,7 @@ class GroupWriter(GroupFrame):
             for i, lane in enumerate(out):
                 self._put(lane, self._slot("%partial", number, i, len(out)))
 
-        return self._compiled(unit)
+        return self._compile_unit(unit)
 
     def finish(self, p: int, last: bool) -> Kernel:
         """Join the pieces of pass p; with the last reductions known, write the results of rows."""
@@ -123,11 +123,11 @@ class GroupWriter(GroupFrame):
                     self._rows(r)
                 self._store_rows()
 
-        return self._compiled(unit)
+        return self._compile_unit(unit)
 
-    def _compiled(self, unit: Callable[[str], None]) -> Kernel:
+    def _compile_unit(self, unit: Callable[[str], None]) -> Kernel:
         self.w.units("%units", unit, "%grain")
-        return self.w.compiled(self._slower)
+        return self.w.compile_function(self._slower)
 
     # -- rows ------------------------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class GroupWriter(GroupFrame):
         """The result of a reduction from its accumulators."""
         w, along = self.w, self.form.along
         result = finish_reduction(w, fold_of(eqn), held, dtype_name(eqn.outputs[0].aval), across=along)
-        self.values[eqn.outputs[0]] = w.shuffled(result, 1, [0] * self.form.width) if along else result
+        self.values[eqn.outputs[0]] = w.shuffle_lanes(result, 1, [0] * self.form.width) if along else result
 
     def _store_rows(self) -> None:
         first = len(self.graph.accesses)
@@ -173,13 +173,13 @@ class GroupWriter(GroupFrame):
         graph, count = self.graph, len(self.graph.accesses)
         computed = Pass(
             reads=self._reads(p, low),
-            writes={count + k: (graph.outputs[k], self._stored(count + k)) for k in graph.stores[p]},
-            leaf=leaf_of(self.w, graph.computed(p), graph.operands.__getitem__, self._reader(p)),
+            writes={count + k: (graph.outputs[k], self._stored_operand(count + k)) for k in graph.stores[p]},
+            leaf=leaf_of(self.w, graph.pass_equations(p), graph.operands.__getitem__, self._reader(p)),
             known=self.values,
-            tables={k: self._stored(k) for k in graph.used(p) if k in self.table_forms},
+            tables={k: self._stored_operand(k) for k in graph.used(p) if k in self.table_forms},
             reductions=[reduction_of(e, graph.operands[e][0]) for e in graph.folds[p]],
-            recalls={v: self._saved(q, v) for q in range(p) for v in graph.saved[q] if v in graph.reads(p)},
-            saves={v: self._saved(p, v) for v in graph.saved[p]},
+            recalls={v: self._saved_place(q, v) for q in range(p) for v in graph.saved[q] if v in graph.reads(p)},
+            saves={v: self._saved_place(p, v) for v in graph.saved[p]},
         )
         nest = build_nest(self.unit, computed, lambda places, element: self._prefetch(p, places, element))
         return write_nest(self.w, nest, (low, high), (first, rounds))
@@ -187,7 +187,9 @@ class GroupWriter(GroupFrame):
     def _reads(self, p: int, low: str) -> dict[Any, Stored]:
         """The operands that pass p reads, from element `low` on."""
         return {
-            k: self._stored(k) for k in self.graph.used(p) if k < len(self.graph.accesses) and k not in self.table_forms
+            k: self._stored_operand(k)
+            for k in self.graph.used(p)
+            if k < len(self.graph.accesses) and k not in self.table_forms
         }
 
     def _reader(self, p: int) -> Read:
@@ -199,7 +201,7 @@ class GroupWriter(GroupFrame):
                 self.table_forms[k],
                 [f"%{name}" for name in self.table_forms[k].names(k)],
                 dtype_name(self.atoms[k].aval),
-                self._stored(k).steps[form.lane],
+                self._stored_operand(k).steps[form.lane],
             )
             for k in graph.used(p)
             if k in self.table_forms
@@ -215,12 +217,12 @@ class GroupWriter(GroupFrame):
 
         return read
 
-    def _saved(self, p: int, v: Var) -> Saved:
+    def _saved_place(self, p: int, v: Var) -> Saved:
         """Where pass p keeps a value: in this thread's memory."""
         w, dtype = self.w, dtype_name(v.aval)
         number = sum(map(len, self.graph.saved[:p])) + self.graph.saved[p].index(v)
         size = itemsize(dtype) * (1 if self.form.along else w.width)
-        return Saved(w.moved(self.own, number, "%slot"), dtype, "%padded" if self.form.around else "", size)
+        return Saved(w.advance_address(self.own, number, "%slot"), dtype, "%padded" if self.form.around else "", size)
 
     def _prefetch(self, p: int, places: dict[Any, str], element: str) -> None:
         """Prefetch memory that later iterations read first: long bodies leave the processor no room to look ahead."""
@@ -230,19 +232,19 @@ class GroupWriter(GroupFrame):
             # This pass finds its row in the cache: time to bring the next one.
             for k in graph.used(0):
                 if k < len(graph.accesses) and form.access[k] == CONTIGUOUS and k not in self.table_forms:
-                    place = w.moved(self.here[k], element, itemsize(dtype_name(self.atoms[k].aval)))
-                    ahead = w.moved(place, 1, f"%step{k}.{form.kept - 1}")
+                    place = w.advance_address(self.here[k], element, itemsize(dtype_name(self.atoms[k].aval)))
+                    ahead = w.advance_address(place, 1, f"%step{k}.{form.kept - 1}")
                     for line in range(self._lines(k)):
-                        w.prefetch(w.moved(ahead, 1, 64 * line), False, 2)
+                        w.prefetch(w.advance_address(ahead, 1, 64 * line), False, 2)
         for k, place in places.items():
             if not isinstance(k, int) or k in before or k in self.table_forms or form.access[k] != CONTIGUOUS:
                 continue
             if form.along:
-                ahead = w.moved(place, 1, _AHEAD)
+                ahead = w.advance_address(place, 1, _AHEAD)
             else:
-                ahead = w.moved(place, _ROWS_AHEAD, self._inner_step(k))
+                ahead = w.advance_address(place, _ROWS_AHEAD, self._inner_step(k))
             for line in range(self._lines(k)):
-                w.prefetch(w.moved(ahead, 1, 64 * line), k >= len(graph.accesses))
+                w.prefetch(w.advance_address(ahead, 1, 64 * line), k >= len(graph.accesses))
 
     def _lines(self, k: int) -> int:
         """Lines of the cache that a vector of an access takes; along a row they follow each other."""

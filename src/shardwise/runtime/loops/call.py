@@ -106,8 +106,8 @@ class WorkLoop:
         self._arrays = len(arrays)
         self._calls = Bounded[tuple[int, ...], Call](LAYOUTS)
 
-    def _compiled(self, slower: float) -> Kernel:
-        self._kernel, self._slower = self._function.compiled(slower), slower
+    def _compile_function(self, slower: float) -> Kernel:
+        self._kernel, self._slower = self._function.compile_function(slower), slower
         return self._kernel
 
     def call(self, units: int, numbers: Sequence[int], threads: int, slower: float = math.inf) -> Call:
@@ -116,7 +116,7 @@ class WorkLoop:
         """
         kernel = self._kernel
         if kernel is None or slower > 4 * self._slower:  # for larger arrays a draft may not pay
-            kernel = self._compiled(slower)
+            kernel = self._compile_function(slower)
         return Call(kernel, (units, *numbers), self._arrays, min(units, threads))
 
     def __call__(
@@ -197,7 +197,7 @@ class SpecializedKernel:
             special = self._specializations[key] = self._make(blocks)
         if special is None:
             return self._plain(*blocks)
-        reused = _reused(special, blocks, free) if free else None
+        reused = _reusable_operands(special, blocks, free) if free else None
         if not reused:
             outs = tuple([result.empty() for result in special.results])
             special.run(blocks, outs)
@@ -213,7 +213,7 @@ class SpecializedKernel:
         return outs
 
 
-def _reused(special: Specialization, blocks: Sequence[Ndarray], free: Sequence[int]) -> dict[int, int]:
+def _reusable_operands(special: Specialization, blocks: Sequence[Ndarray], free: Sequence[int]) -> dict[int, int]:
     """By the result's position, that of an operand that dies and whose memory the result takes."""
     found: dict[int, int] = {}
     if isinstance(blocks, list):

@@ -35,7 +35,7 @@ def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | Non
     if (turned := _turned_call(extents, there, here, size)) is not None:
         return turned
     lanes = lanes_of(_RAW[size])
-    loops = MemoryLoops(extents, [False] * len(extents), [there, here]).tiled([size, size], lanes)
+    loops = MemoryLoops(extents, [False] * len(extents), [there, here]).cut_into_tiles([size, size], lanes)
     extents, (there, here) = loops.extents, loops.strides
     many = _rows_together(loops, size, lanes)
     row = extents[-1]
@@ -47,7 +47,7 @@ def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | Non
     near = here[-1] if here[-1] in (0, size) or many > 1 else None
     apart = (0 if here[-2] == 0 else None if near == 0 else here[-2],) if many > 1 else ()
     known = row if row * size <= costs.COPY_ROW else 0
-    loop = _copying(_RAW[size], size, kept, tile, known, (*apart, near))
+    loop = _copy_loop(_RAW[size], size, kept, tile, known, (*apart, near))
     each = math.prod(extents[1:]) * size
     piece = -(-costs.COPY_PIECE // each)
     if not kept:
@@ -67,11 +67,11 @@ def streamed_call(nbytes: int) -> Call:
     The copy's address is a multiple of 64.
     """
     whole = nbytes - nbytes % _BLOCK
-    return _streaming().call(-(-whole // costs.COPY_PART), (whole, costs.COPY_PART), thread_count())
+    return _stream_loop().call(-(-whole // costs.COPY_PART), (whole, costs.COPY_PART), thread_count())
 
 
 @recent(1)
-def _streaming() -> WorkLoop:
+def _stream_loop() -> WorkLoop:
     """Unit: a part."""
     lanes = llvm.target().bytes // 4
 
@@ -80,10 +80,10 @@ def _streaming() -> WorkLoop:
         high = w.least(w.integer("add", low, "%part"), "%count")
 
         def block(i: str, _: list[str]) -> None:
-            there, here = (w.moved(place, i, 1) for place in ("%into", "%source"))
+            there, here = (w.advance_address(place, i, 1) for place in ("%into", "%source"))
             steps = range(0, _BLOCK, 4 * lanes)
-            for step, x in [(step, w.load(w.moved(here, 1, step), "uint32")) for step in steps]:
-                w.write(x, w.moved(there, 1, step), (lanes,), (4,), hint=STREAMED)
+            for step, x in [(step, w.load(w.advance_address(here, 1, step), "uint32")) for step in steps]:
+                w.write(x, w.advance_address(there, 1, step), (lanes,), (4,), hint=STREAMED)
 
         w.loop(low, high, block, step=_BLOCK)
 
@@ -104,28 +104,28 @@ def _turned_call(extents: Sequence[int], there: Sequence[int], here: Sequence[in
     if len(order) == 2:
         piece = -(-piece // lanes) * lanes
     threads = thread_count() if counts[0] * each >= costs.COPY_SHARED else 1
-    loop = _turning(_RAW[size], len(order))
+    loop = _transpose_loop(_RAW[size], len(order))
     return loop.call(
         -(-counts[0] // piece), (piece, *counts, *into, *source), threads, costs.DRAFT_MOVED * math.prod(counts)
     )
 
 
 @recent(16)
-def _turning(dtype: str, rank: int) -> WorkLoop:
+def _transpose_loop(dtype: str, rank: int) -> WorkLoop:
     """Unit: a piece of the outermost loop. The source is dense along the last but one, the copy along the last."""
     counts, there, here = ([f"{name}{d}" for d in range(rank)] for name in ("count", "into", "from"))
     down, along = rank - 2, rank - 1
 
     def squares(w: Function, places: list[str], begin: str, end: str) -> None:
-        def moved(found: Sequence[str], at: str, d: int) -> list[str]:
-            return [w.moved(place, at, f"%{own[d]}") for place, own in zip(found, (there, here), strict=True)]
+        def advance_all(found: Sequence[str], at: str, d: int) -> list[str]:
+            return [w.advance_address(place, at, f"%{own[d]}") for place, own in zip(found, (there, here), strict=True)]
 
         def square(found: Sequence[str]) -> None:
             w.turn(found[1], f"%{here[along]}", found[0], f"%{there[down]}", dtype)
 
         def column(at: str, _: list[str]) -> None:
-            first = moved(places, w.last_fits(at, f"%{counts[down]}"), down)
-            w.row(f"%{counts[along]}", lambda i: square(moved(first, i, along)))
+            first = advance_all(places, w.last_fits(at, f"%{counts[down]}"), down)
+            w.row(f"%{counts[along]}", lambda i: square(advance_all(first, i, along)))
 
         w.loop(begin, end, column, step=w.width)
 
@@ -138,7 +138,7 @@ def _turning(dtype: str, rank: int) -> WorkLoop:
         steps = [[f"%{name}" for name in names[1:down]] for names in (there, here)]
 
         def outer(i: str, _: list[str]) -> None:
-            places = [w.moved("%into", i, "%into0"), w.moved("%source", i, "%from0")]
+            places = [w.advance_address("%into", i, "%into0"), w.advance_address("%source", i, "%from0")]
             inner = [f"%{name}" for name in counts[1:down]]
             w.nest(inner, places, steps, lambda found: squares(w, found, "0", f"%{counts[down]}"))
 
@@ -159,7 +159,7 @@ def _rows_together(loops: MemoryLoops, size: int, lanes: int) -> int:
 
 
 @recent(128)
-def _copying(dtype: str, size: int, kept: int, tile: Shape, row: int, within: tuple[int | None, ...]) -> WorkLoop:
+def _copy_loop(dtype: str, size: int, kept: int, tile: Shape, row: int, within: tuple[int | None, ...]) -> WorkLoop:
     """Unit: a piece of the outermost loop. `row`: elements of a row, if the text has them. `within`: the source's steps along the dims of a
     vector; None: a number of the call.
     """
@@ -187,7 +187,7 @@ def _copying(dtype: str, size: int, kept: int, tile: Shape, row: int, within: tu
         steps = [[f"%{name}" for name in names[1:kept]] for names in (there, here)]
 
         def outer(i: str, _: list[str]) -> None:
-            places = [w.moved("%into", i, "%into0"), w.moved("%source", i, "%from0")]
+            places = [w.advance_address("%into", i, "%into0"), w.advance_address("%source", i, "%from0")]
             w.nest([f"%{name}" for name in counts[1:kept]], places, steps, lambda found: rows(w, found, ("0", count)))
 
         w.loop(low, high, outer)

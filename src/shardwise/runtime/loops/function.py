@@ -55,7 +55,7 @@ class Function(Writer):
         signature = f"define void @{name}(ptr noalias %job, ptr noalias %pointers, ptr %counter)"
         return module(self, f"{signature} #0 {{\n{self.body()}\n  ret void\n}}")
 
-    def compiled(self, slower: float = math.inf) -> Kernel:
+    def compile_function(self, slower: float = math.inf) -> Kernel:
         """The function in machine code; `slower`: nanoseconds that the first call would take longer as a draft."""
         return llvm.compile_kernel("kernel", self.text(), slower)
 

@@ -32,9 +32,9 @@ class Result:
 
     def empty(self) -> Ndarray:
         """A new block, with arbitrary contents."""
-        return self.seen(pool.empty(self.shape, self.dtype))
+        return self.view_dense(pool.empty(self.shape, self.dtype))
 
-    def seen(self, dense: Ndarray) -> Ndarray:
+    def view_dense(self, dense: Ndarray) -> Ndarray:
         """An array of `shape` as the block."""
         if self.order is not None:
             dense = dense.transpose(self.order)
@@ -49,7 +49,7 @@ class Result:
     def hollow(self) -> Ndarray:
         """An array with the block's shape and strides, and no memory."""
         strides = dense_steps(self.shape, self.dtype.itemsize)
-        return self.seen(as_strided(np.empty(1, self.dtype), self.shape, strides, writeable=False))
+        return self.view_dense(as_strided(np.empty(1, self.dtype), self.shape, strides, writeable=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class MemoryLoops:
         for own, more in zip(self.strides, strides, strict=True):
             own.extend(more)
 
-    def tiled(self, sizes: Sequence[int], least: int) -> MemoryLoops:
+    def cut_into_tiles(self, sizes: Sequence[int], least: int) -> MemoryLoops:
         """The loops cut into tiles, where an operand runs across the innermost loop but along another one of its kind.
 
         Then what comes into the cache with one of its elements is used before it leaves. Tiles divide the loops, and are at least

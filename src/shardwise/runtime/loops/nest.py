@@ -72,7 +72,7 @@ class Saved:
     def at(self, w: Writer, element: str, number: str) -> str:
         """The address of the vector at an element in a round."""
         index = w.integer("add", w.integer("mul", number, self.round), element) if self.round else element
-        return w.moved(self.place, index, self.size)
+        return w.advance_address(self.place, index, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _rounds(
         found: dict[Key, list[str]] = {}
         for key, parts in here.items():
             access = accesses[key]
-            parts = [w.moved(place, index, access.around[d]) for place in parts]
+            parts = [w.advance_address(place, index, access.around[d]) for place in parts]
             if access.parts and access.apart == d:
                 begins = [begin for begin, _ in access.parts]
                 parts = [part_at(w, index, parts[0], list(zip(begins, parts[1:], strict=True)))]
@@ -182,22 +182,22 @@ def _rounds(
 
     if rounds is not None and nest.around:
 
-        def counted(number: str, held: list[Lane]) -> list[Lane]:
+        def count_places(number: str, held: list[Lane]) -> list[Lane]:
             here = places
             for d, index in enumerate(w.split(number, nest.around)):
                 here = advance(here, index, d)
             return elements_of(here, number, held)
 
-        return w.accumulate(*rounds, counted, _flat(starts))
+        return w.accumulate(*rounds, count_places, _flat(starts))
 
-    def nested(d: int, here: dict[Key, list[str]], held: list[Lane]) -> list[Lane]:
+    def nest_loops(d: int, here: dict[Key, list[str]], held: list[Lane]) -> list[Lane]:
         if d == len(nest.around):
             return elements_of(here, "0", held)
         return w.at(nest.width).accumulate(
-            0, nest.around[d], lambda i, held: nested(d + 1, advance(here, i, d), held), held
+            0, nest.around[d], lambda i, held: nest_loops(d + 1, advance(here, i, d), held), held
         )
 
-    return nested(0, places, _flat(starts))
+    return nest_loops(0, places, _flat(starts))
 
 
 def part_at(w: Writer, index: str, first: str, parts: Sequence[tuple[str, str]]) -> str:
@@ -230,7 +230,7 @@ class _Elements:
         if not nest.along or nest.tail == WHOLE:
             return w.accumulate(low, high, whole, flat, step)
         if nest.tail == MASKED:
-            return self._masked(low, high, begin)
+            return self._mask_tail(low, high, begin)
         known = low == "0" and is_known(high)
         assert not known or int(high) >= step, f"a vector of {step} elements would begin before its row of {high}"
         if known and (nest.reductions or int(high) % step == 0):
@@ -247,7 +247,7 @@ class _Elements:
 
         return w.accumulate(low, high, vector, flat, step)
 
-    def _masked(self, low: str, high: str, begin: list[Held]) -> list[Lane]:
+    def _mask_tail(self, low: str, high: str, begin: list[Held]) -> list[Lane]:
         w, nest = self.w, self.nest
         kinds = [w.vector(x.type) for x in _flat(begin)]
         rest = w.integer("urem", w.integer("sub", high, low), nest.width)
@@ -276,7 +276,7 @@ class _Elements:
         w, nest = self.w, self.nest
         w.at(nest.width)
         accesses = nest.accesses
-        places = {key: w.moved(place, i, accesses[key].inner) for key, place in self.places.items()}
+        places = {key: w.advance_address(place, i, accesses[key].inner) for key, place in self.places.items()}
         values = dict(self.values)
         for key, place in places.items():
             if key in nest.reads:
@@ -296,12 +296,12 @@ class _Elements:
         if again is not None:
             few = w.constant(int(again), "int32") if is_known(again) else w.splat(_low_half(w, again), "int32")
             mask = w.compare("ge", w.sequence("int32"), few)
-        after = self._gathered(values, held, i, mask)
+        after = self._gather_masked(values, held, i, mask)
         if nest.ahead is not None:
             nest.ahead(places, i)
         return after
 
-    def _gathered(self, values: Values, held: list[Held], i: str, mask: Lane | None) -> list[Lane]:
+    def _gather_masked(self, values: Values, held: list[Held], i: str, mask: Lane | None) -> list[Lane]:
         """The accumulators with the lanes of a mask."""
         w, nest, position = self.w, self.nest, None
         if any(r.fold.positions for r in nest.reductions):
@@ -335,13 +335,13 @@ def merge_lanes(w: Writer, fold: Fold, held: Held) -> Held:
             return merge_rows(w, fold, part, width, 1)
         by = width // 2
         while by:
-            part = fold.merge(w, part, tuple(w.turned(x, by) for x in part))
+            part = fold.merge(w, part, tuple(w.rotate_lanes(x, by) for x in part))
             by //= 2
         return part
 
     out = fold.across(w, held, pairs)
     left = w.width
-    return tuple(w.shuffled(x, left, [0]) for x in out)
+    return tuple(w.shuffle_lanes(x, left, [0]) for x in out)
 
 
 def merge_rows(w: Writer, fold: Fold, held: Held, rows: int, n: int) -> Held:
@@ -350,7 +350,7 @@ def merge_rows(w: Writer, fold: Fold, held: Held, rows: int, n: int) -> Held:
 
     def part(first: int, count: int) -> Held:
         lanes = list(range(first * n, (first + count) * n))
-        return tuple(w.shuffled(x, rows * n, lanes) for x in held)
+        return tuple(w.shuffle_lanes(x, rows * n, lanes) for x in held)
 
     while rows > 1:
         half = rows // 2

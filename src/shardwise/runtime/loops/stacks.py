@@ -60,7 +60,7 @@ class StackLoop:
             end = w.least("%count", w.integer("add", begin, "%chunk"))
             last = w.integer("sub", "%count", w.width)
             ones = {
-                i: [w.scalar(w.moved(f"%x{i}", 1, place), dtype) for place in own.places]
+                i: [w.scalar(w.advance_address(f"%x{i}", 1, place), dtype) for place in own.places]
                 for i, own in enumerate(spaced)
                 if shared[i]
             }
@@ -68,11 +68,11 @@ class StackLoop:
             def group(first: str, _: list[str]) -> None:
                 at = w.least(first, last)  # the last register of them ends with the stack
                 read = [
-                    ones[i] if i in ones else _read(w, w.moved(f"%x{i}", at, own.step), own, dtype)
+                    ones[i] if i in ones else _read(w, w.advance_address(f"%x{i}", at, own.step), own, dtype)
                     for i, own in enumerate(spaced)
                 ]
                 for j, ((size, kind), made) in enumerate(zip(gives, write(w, *read), strict=True)):
-                    _write(w, made, w.moved(f"%y{j}", at, size * itemsize(kind)), kind)
+                    _write(w, made, w.advance_address(f"%y{j}", at, size * itemsize(kind)), kind)
 
             w.loop(begin, end, group, step=w.width)
 
@@ -115,7 +115,7 @@ def _read(w: Function, place: str, spaced: Spaced, dtype: str) -> Elements:
     size, places = itemsize(dtype), sorted({*spaced.places})
     ends = [k for k, (a, b) in enumerate(pairwise(places), 1) if b - a != size]
     for begin, end in pairwise([0, *ends, len(places)]):
-        first = w.moved(place, 1, places[begin])
+        first = w.advance_address(place, 1, places[begin])
         found.update(zip(places[begin:end], _run(w, first, end - begin, spaced.step, dtype), strict=True))
     return [found[p] for p in spaced.places]
 
@@ -129,11 +129,13 @@ def _run(w: Function, place: str, size: int, step: int, dtype: str) -> Elements:
 
     def line(first: str, n: int) -> Lane:
         w.at(n)
-        return w.side_by_side([w.load(w.moved(first, 1, k * step), dtype, _mask(size, n)) for k in range(0, width, n)])
+        return w.side_by_side(
+            [w.load(w.advance_address(first, 1, k * step), dtype, _mask(size, n)) for k in range(0, width, n)]
+        )
 
     for begin, n in _pieces(size, width, near):
-        lines = [line(w.moved(place, 1, r * step + begin * itemsize(dtype)), n) for r in range(n)]
-        found.update(zip(range(begin, size), w.transposed(lines, n), strict=False))
+        lines = [line(w.advance_address(place, 1, r * step + begin * itemsize(dtype)), n) for r in range(n)]
+        found.update(zip(range(begin, size), w.transpose_rows(lines, n), strict=False))
     return [found[e] for e in range(size)]
 
 
@@ -148,15 +150,17 @@ def _write(w: Function, elements: Elements, place: str, dtype: str) -> None:
     if size < width and size != near:
         # The matrices fill as many registers as they have elements: to store each by itself takes longer.
         for k in range(size):
-            w.store(w.bitcast(_interleave(w, cells, k * width), dtype), w.moved(place, k * width, itemsize(dtype)))
+            w.store(
+                w.bitcast(_interleave(w, cells, k * width), dtype), w.advance_address(place, k * width, itemsize(dtype))
+            )
         return
     step = size * itemsize(dtype)
     for begin, n in _pieces(size, width, near):
-        for r, row in enumerate(w.transposed(cells[begin : begin + n], n)):
-            first = w.moved(place, 1, r * step + begin * itemsize(dtype))
+        for r, row in enumerate(w.transpose_rows(cells[begin : begin + n], n)):
+            first = w.advance_address(place, 1, r * step + begin * itemsize(dtype))
             for k in range(0, width, n):
-                part = w.shuffled(row, width, range(k, k + n))
-                w.store(w.bitcast(part, dtype), w.moved(first, 1, k * step))
+                part = w.shuffle_lanes(row, width, range(k, k + n))
+                w.store(w.bitcast(part, dtype), w.advance_address(first, 1, k * step))
             w.at(width)
 
 

@@ -65,8 +65,8 @@ def _text(write: Callable[..., Lane], count: int, dtype: str, result: str) -> st
     total = w.value("load i64, ptr %extents, align 8")
     places, steps, rooms = list[str](), list[str](), list[str]()
     for k, size in enumerate(sizes):
-        places.append(w.value(f"load ptr, ptr {w.moved('%places', 1, 8 * k)}, align 8"))
-        steps.append(w.value(f"load i64, ptr {w.moved('%steps', 1, 8 * k)}, align 8"))
+        places.append(w.value(f"load ptr, ptr {w.advance_address('%places', 1, 8 * k)}, align 8"))
+        steps.append(w.value(f"load i64, ptr {w.advance_address('%steps', 1, 8 * k)}, align 8"))
         rooms.append(w.value(f"alloca [{width * size} x i8], align 64", "room"))
     for room, kind in zip(rooms, kinds, strict=True):
         w.store(w.constant(1, kind), room)  # so that lanes without an element compute something usual
@@ -83,8 +83,8 @@ def _text(write: Callable[..., Lane], count: int, dtype: str, result: str) -> st
             size = 8 * sizes[k]
 
             def one(i: str, _: list[str]) -> None:
-                there = w.moved(places[k], w.integer("add", first, i), steps[k])
-                here = w.moved(rooms[k], i, sizes[k])
+                there = w.advance_address(places[k], w.integer("add", first, i), steps[k])
+                here = w.advance_address(rooms[k], i, sizes[k])
                 source, target = (there, here) if gather else (here, there)
                 item = w.value(f"load i{size}, ptr {source}, align 1")
                 w.line(f"store i{size} {item}, ptr {target}, align 1")
@@ -99,7 +99,7 @@ def _text(write: Callable[..., Lane], count: int, dtype: str, result: str) -> st
         def spread() -> None:
             each(count, False)
 
-        here = [w.moved(place, first, size) for place, size in zip(places, sizes, strict=True)]
+        here = [w.advance_address(place, first, size) for place, size in zip(places, sizes, strict=True)]
         sources = w.branch(whole, lambda: here[:count], collect, ["ptr"] * count)
         out = write(w, *[w.load(source, dtype) for source in sources])
         (target,) = w.branch(whole, lambda: [here[count]], lambda: [rooms[count]], ["ptr"])

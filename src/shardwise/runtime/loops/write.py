@@ -47,7 +47,7 @@ class Writer(Lanes):
     def round_result(self, emit: Emit, x: Lane, dtype: str) -> Lane:
         """The value that an op has computed, as one of its result's dtype."""
         out = Lane(x.ref, dtype)
-        return out if emit.exact else self.narrowed(out)
+        return out if emit.exact else self.round_narrow(out)
 
     # -- addresses -------------------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Writer(Lanes):
             return
 
         def body(i: str, _: list[str]) -> None:
-            here = [self.moved(p, i, own[0]) for p, own in zip(places, steps, strict=True)]
+            here = [self.advance_address(p, i, own[0]) for p, own in zip(places, steps, strict=True)]
             self.nest(extents[1:], here, [own[1:] for own in steps], inner)
 
         self.loop(0, extents[0], body)
@@ -159,21 +159,21 @@ class Writer(Lanes):
         stored, n = STORED[dtype], math.prod(shape)
         if _is_packed(shape, steps, itemsize(dtype)):
             text = f"load {self.vector(stored)}, ptr {place}, align 1"
-            return self.loaded(
-                self.value(text if mask is None else self._masked(place, dtype, mask, other), "raw"), dtype
+            return self.load_lanes(
+                self.value(text if mask is None else self._masked_load(place, dtype, mask, other), "raw"), dtype
             )
         if all(m == 1 or s == 0 for m, s in zip(shape, steps, strict=True)):
             return self.scalar(place, dtype)
         assert mask is None
         if len(shape) == 1:
-            return self.loaded(self.gathered(place, str(steps[0]), stored), dtype)
+            return self.load_lanes(self.gather_strided(place, str(steps[0]), stored), dtype)
         if len(shape) == 2 and 0 in steps and 1 not in shape:  # rows that are equal, or rows of equal elements
             d = list(steps).index(0)
             part = self.at(shape[1 - d]).read(place, (shape[1 - d],), (steps[1 - d],), dtype)
-            return self.shuffled(part, shape[1 - d], [i // shape[1] if d else i % shape[1] for i in range(n)])
+            return self.shuffle_lanes(part, shape[1 - d], [i // shape[1] if d else i % shape[1] for i in range(n)])
         # Dense rows, a power of two of them.
         if len(shape) == 2 and steps[1] == itemsize(dtype) and shape[0].bit_count() == 1:
-            rows = [self.moved(place, i, steps[0]) for i in range(shape[0])]
+            rows = [self.advance_address(place, i, steps[0]) for i in range(shape[0])]
             self.at(shape[1])
             both = self.side_by_side([self.read(row, shape[1:], steps[1:], dtype) for row in rows])
             self.at(n)
@@ -181,10 +181,10 @@ class Writer(Lanes):
         raw, read = "poison", dict[int, str]()
         for lane, offset in enumerate(_offsets(shape, steps)):
             if offset not in read:
-                at = self.moved(place, 1, offset)
+                at = self.advance_address(place, 1, offset)
                 read[offset] = self.value(f"load {stored}, ptr {at}, align 1", "one")
             raw = self.value(f"insertelement <{n} x {stored}> {raw}, {stored} {read[offset]}, i64 {lane}", "raw")
-        return self.loaded(raw, dtype)
+        return self.load_lanes(raw, dtype)
 
     def write(self, x: Lane, place: str, shape: Shape, steps: Steps, mask: str | None = None, hint: str = "") -> None:
         """Store a register of the present width; with a `mask`, only its lanes; `hint` may be STREAMED."""
@@ -203,11 +203,11 @@ class Writer(Lanes):
             one = self.value(f"extractelement {self.vector(stored)} {raw}, i64 0", "one")
             self.line(f"store {stored} {one}, ptr {place}, align 1")
         elif len(shape) == 1:
-            self.scattered(raw, place, str(steps[0]), stored)
+            self.scatter_strided(raw, place, str(steps[0]), stored)
         else:
             for lane, offset in enumerate(_offsets(shape, steps)):
                 one = self.value(f"extractelement {self.vector(stored)} {raw}, i64 {lane}", "one")
-                self.line(f"store {stored} {one}, ptr {self.moved(place, 1, offset)}, align 1")
+                self.line(f"store {stored} {one}, ptr {self.advance_address(place, 1, offset)}, align 1")
 
     def load(self, place: str, dtype: str, mask: str | None = None, other: Lane | None = None) -> Lane:
         """The vector at `place`; `mask` and `other` as in `read`."""
@@ -221,10 +221,10 @@ class Writer(Lanes):
         """Copy a square of as many elements as vectors have lanes: its rows, dense and `step` bytes apart, become columns of dense rows
         that are `between` bytes apart. The square is transposed in registers, for elements of `SQUARED` sizes.
         """
-        rows = [self.load(self.moved(source, k, step), dtype) for k in range(self.width)]
-        columns = self.transposed([self.bitcast(row, SQUARED[itemsize(dtype)]) for row in rows])
+        rows = [self.load(self.advance_address(source, k, step), dtype) for k in range(self.width)]
+        columns = self.transpose_rows([self.bitcast(row, SQUARED[itemsize(dtype)]) for row in rows])
         for k, column in enumerate(columns):
-            self.store(self.bitcast(column, dtype), self.moved(into, k, between))
+            self.store(self.bitcast(column, dtype), self.advance_address(into, k, between))
 
     def gather(self, base: str, indices: Lane, dtype: str, mask: Lane | None = None, other: Lane | None = None) -> Lane:
         """The elements of a dense row that a vector of signed integers names; `other` in the lanes that a `mask` leaves out."""
@@ -237,7 +237,7 @@ class Writer(Lanes):
         places = self.value(f"getelementptr {stored}, ptr {base}, {self.vector(indices.type)} {indices.ref}")
         chosen = "<" + ", ".join(["i1 true"] * self.width) + ">" if mask is None else mask.ref
         kept = "poison" if other is None else self.storable(other)
-        return self.loaded(
+        return self.load_lanes(
             self.value(f"call {v} @{name}({pointers} {places}, i32 1, {ones} {chosen}, {v} {kept})"), dtype
         )
 
@@ -249,7 +249,7 @@ class Writer(Lanes):
         for lane, at in enumerate(self._apart(indices)):
             one = self.value(f"load {stored}, ptr {self.element(base, at, dtype)}, align 1", "one")
             raw = self.value(f"insertelement {self.vector(stored)} {raw}, {stored} {one}, i64 {lane}", "raw")
-        found = self.loaded(raw, dtype)
+        found = self.load_lanes(raw, dtype)
         return found if mask is None or other is None else self.select(mask, found, other)
 
     def _apart(self, x: Lane) -> Iterator[str]:
@@ -270,9 +270,9 @@ class Writer(Lanes):
 
     def scalar(self, place: str, dtype: str) -> Lane:
         """One element in all lanes."""
-        return self.loaded(self.value(f"load {STORED[dtype]}, ptr {place}, align 1", "one"), dtype, scalar=True)
+        return self.load_lanes(self.value(f"load {STORED[dtype]}, ptr {place}, align 1", "one"), dtype, scalar=True)
 
-    def _masked(self, place: str, dtype: str, mask: str, other: Lane | None) -> str:
+    def _masked_load(self, place: str, dtype: str, mask: str, other: Lane | None) -> str:
         stored = STORED[dtype]
         v, name = self.vector(stored), f"llvm.masked.load.{self._suffix(stored)}"
         kept = "zeroinitializer" if other is None else self.storable(other)
@@ -284,7 +284,7 @@ class Writer(Lanes):
         kind = {"half": "f16", "float": "f32", "double": "f64"}.get(stored, stored)
         return f"v{self.width}{kind}.p0"
 
-    def shuffled(self, lane: Lane, width: int, places: Sequence[int]) -> Lane:
+    def shuffle_lanes(self, lane: Lane, width: int, places: Sequence[int]) -> Lane:
         """Lanes `places` of a register of `width` lanes, in one of ``len(places)``."""
         if width == len(places) and all(i == p for i, p in enumerate(places)):
             return lane

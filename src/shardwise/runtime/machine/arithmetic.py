@@ -83,7 +83,7 @@ class Arithmetic(Flow):
         if found is None:
             n, part = self.width, "float32" if x.type == "i64" else "float64"
             raw = self.value(f"bitcast {self.vector(x.type)} {x.ref} to <{2 * n} x {TYPES[part]}>")
-            real, imag = (self._taken(raw, raw, range(k, 2 * n, 2), 2 * n, part) for k in (0, 1))
+            real, imag = (self._take_lanes(raw, raw, range(k, 2 * n, 2), 2 * n, part) for k in (0, 1))
             return real, imag
         return found
 
@@ -91,20 +91,20 @@ class Arithmetic(Flow):
         """Complex lanes of these parts."""
         n = self.width
         dtype = "complex64" if real.type == "float" else "complex128"
-        both = self._taken(real.ref, imag.ref, [i // 2 + i % 2 * n for i in range(2 * n)], n, real.dtype)
+        both = self._take_lanes(real.ref, imag.ref, [i // 2 + i % 2 * n for i in range(2 * n)], n, real.dtype)
         out = self.let(f"bitcast <{2 * n} x {real.type}> {both.ref} to {self.vector(TYPES[dtype])}", dtype)
         self._made_of[out.ref] = real, imag
         return out
 
-    def taken_apart(self, x: Lane) -> Sequence[Lane]:
+    def take_apart(self, x: Lane) -> Sequence[Lane]:
         """The parts of complex lanes; other lanes as they are."""
         return self.parts_of(x) if x.complex else (x,)
 
-    def joined(self, parts: Sequence[Lane]) -> Lane:
-        """The lanes that `taken_apart` gave."""
+    def join_parts(self, parts: Sequence[Lane]) -> Lane:
+        """The lanes that `take_apart` gave."""
         return self.complex_of(*parts) if len(parts) == 2 else parts[0]
 
-    def _taken(self, first: str, second: str, places: Sequence[int], n: int, dtype: str) -> Lane:
+    def _take_lanes(self, first: str, second: str, places: Sequence[int], n: int, dtype: str) -> Lane:
         """Lanes of two vectors of `n` floats."""
         mask = ", ".join(f"i32 {p}" for p in places)
         v = f"<{n} x {TYPES[dtype]}>"
@@ -166,7 +166,7 @@ class Arithmetic(Flow):
         """Where a float is NaN."""
         return self.let(f"fcmp uno {self.vector(x.type)} {x.ref}, {x.ref}", "bool")
 
-    def filled(self, x: Lane, dtype: str) -> Lane:
+    def fill_bits(self, x: Lane, dtype: str) -> Lane:
         """Bools as integers, of which all bits are set or none. Where registers hold no bools, loops carry these at less cost."""
         return self._cast("sext", x, dtype)
 
@@ -219,7 +219,7 @@ class Arithmetic(Flow):
         """The greater or the lesser of two floats, -0.0 being less than 0.0; the number beside NaN."""
         return self._in_registers("range", (x, y), f"i32 {5 if largest else 4}, ")
 
-    def turned(self, x: Lane, by: int) -> Lane:
+    def rotate_lanes(self, x: Lane, by: int) -> Lane:
         """Lane i takes the value of lane ``i + by``, counted in a circle."""
         v = self.vector(x.type)
         places = ", ".join([f"i32 {(i + by) % self.width}" for i in range(self.width)])
@@ -230,7 +230,7 @@ class Arithmetic(Flow):
         v = self.vector(x.type)
         return self.let(f"shufflevector {v} {x.ref}, {v} poison, <{self.width} x i32> zeroinitializer", x.dtype)
 
-    def transposed(self, rows: Sequence[Lane], size: int = 0) -> list[Lane]:
+    def transpose_rows(self, rows: Sequence[Lane], size: int = 0) -> list[Lane]:
         """The columns of a square of float vectors: as many rows as a vector has lanes; or of squares of `size` rows side by side, which
         have 128 bits in a row.
 
@@ -242,10 +242,10 @@ class Arithmetic(Flow):
         low = [i + k for i in range(0, n, near) for j in range(near // 2) for k in (j, n + j)]
         even = [k + j for k in range(0, 2 * n, 2 * near) for j in range(near)]
         each = [rows[k : k + near] for k in range(0, size or n, near)]
-        inside = [x for some in each for x in self._dealt(some, low, near // 2, zipped=True)]
+        inside = [x for some in each for x in self._shuffle_rows(some, low, near // 2, zipped=True)]
         if size == near:
             return inside
-        found = [self._dealt(inside[k::near], even, near, zipped=False) for k in range(near)]
+        found = [self._shuffle_rows(inside[k::near], even, near, zipped=False) for k in range(near)]
         return [found[k][i] for i in range(n // near) for k in range(near)]
 
     def side_by_side(self, parts: Sequence[Lane]) -> Lane:
@@ -261,18 +261,19 @@ class Arithmetic(Flow):
             ]
         return parts[0]
 
-    def _dealt(self, rows: Sequence[Lane], places: Sequence[int], beyond: int, *, zipped: bool) -> list[Lane]:
+    def _shuffle_rows(self, rows: Sequence[Lane], places: Sequence[int], beyond: int, *, zipped: bool) -> list[Lane]:
         """Pairs of rows shuffled into two each, until each row has met each: the lanes at `places`, and those so far beyond them."""
         lines, half = list(rows), len(rows) // 2
         for _ in range(half.bit_length()):
             first, second = (lines[:half], lines[half:]) if zipped else (lines[::2], lines[1::2])
             made = [
-                [self._shuffled(x, y, places, by) for by in (0, beyond)] for x, y in zip(first, second, strict=True)
+                [self._shuffle_floats(x, y, places, by) for by in (0, beyond)]
+                for x, y in zip(first, second, strict=True)
             ]
             lines = [pair[k] for pair in made for k in (0, 1)] if zipped else [pair[k] for k in (0, 1) for pair in made]
         return lines
 
-    def _shuffled(self, x: Lane, y: Lane, places: Sequence[int], by: int) -> Lane:
+    def _shuffle_floats(self, x: Lane, y: Lane, places: Sequence[int], by: int) -> Lane:
         """Lanes of two float vectors, at places from `by` on."""
         v, mask = self.vector(x.type), ", ".join(f"i32 {p + by}" for p in places)
         made = self.let(f"shufflevector {v} {x.ref}, {v} {y.ref}, <{self.width} x i32> <{mask}>", x.dtype)
@@ -301,10 +302,10 @@ class Arithmetic(Flow):
         return self.call("copysign", size, sign)
 
     def scales(self, x: Lane) -> bool:
-        """Whether the processor has `scaled` for such vectors."""
+        """Whether the processor has `scale_by_power` for such vectors."""
         return self._fills_registers(x)
 
-    def scaled(self, x: Lane, n: Lane) -> Lane:
+    def scale_by_power(self, x: Lane, n: Lane) -> Lane:
         """``x * 2**n`` for whole floats `n`, rounded once, subnormal and infinite where it should be."""
         return self._in_registers("scalef", (x, n))
 

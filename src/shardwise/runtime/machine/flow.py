@@ -118,7 +118,7 @@ class Flow:
 
     # -- addresses -------------------------------------------------------------------------------------------------------
 
-    def moved(self, place: str, index: int | str, step: int | str) -> str:
+    def advance_address(self, place: str, index: int | str, step: int | str) -> str:
         """The address `index` times `step` bytes on."""
         if str(step) in _SCALES and not is_known(str(index)):
             return self.value(f"getelementptr i{8 * int(step)}, ptr {place}, i64 {index}", "p")
@@ -154,7 +154,7 @@ class Flow:
             if rounds == 1:
                 return list(body(begin, [first for _, first in carried]) or ())
         if not occurs:
-            return self._tested(begin, end, body, carried, step)
+            return self._test_first(begin, end, body, carried, step)
         tag, enter, slots = self._enter("loop")
         phis = self.slot()
         names = [f"%{tag}.c{k}" for k in range(len(carried))]
@@ -169,7 +169,7 @@ class Flow:
         self.start(f"{tag}.exit")
         return nexts
 
-    def _tested(self, begin: str, end: str, body: Any, carried: Carried, step: int | str) -> list[str]:
+    def _test_first(self, begin: str, end: str, body: Any, carried: Carried, step: int | str) -> list[str]:
         def more(held: list[str]) -> str:
             return self.test("slt", held[0], end)
 

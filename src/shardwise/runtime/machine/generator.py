@@ -59,7 +59,7 @@ def _minor(version: str) -> int | None:
     return int(minor) if major == "0" and minor.isdecimal() else None
 
 
-def _opened(path: str) -> int | None:
+def _open_library(path: str) -> int | None:
     """A handle of the library, opened while other threads of Python run; None where only ctypes can open it, which holds them up."""
     try:
         opened = ctypes.CDLL(None).dlopen
@@ -74,7 +74,7 @@ class Direct:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._library = ctypes.CDLL(path, handle=_opened(path))
+        self._library = ctypes.CDLL(path, handle=_open_library(path))
         number = self._function("GetVersionInfo", ctypes.c_uint)()
         self.version = tuple(number.to_bytes(4, "big").lstrip(b"\0"))
         self._function("InitializeNativeTarget", None)()
@@ -103,7 +103,7 @@ class Direct:
         create = self._function(
             "CreateTargetMachine", address, address, text, text, text, number, text, text, number, number, text
         )
-        target = self._asked(lambda said: find(triple.encode(), said))
+        target = self._ask_with_message(lambda said: find(triple.encode(), said))
         names = triple.encode(), self.processor.encode(), features.encode()
         made = create(target, *names, level, b"default", b"jitdefault", 0, 1, b"") if target else None
         if not made:
@@ -112,12 +112,12 @@ class Direct:
 
     def _object_code(self, machine: int, ir: str) -> bytes:
         text = ir.encode()
-        module = self._asked(lambda said: self._parse(self._context, text, said))
+        module = self._ask_with_message(lambda said: self._parse(self._context, text, said))
         if not module:
             raise RuntimeError("LLVM cannot read the text of a module")
         try:
-            self._asked(lambda said: self._verify(module, said))
-            buffer = self._asked(lambda said: self._emit(machine, module, 1, said))
+            self._ask_with_message(lambda said: self._verify(module, said))
+            buffer = self._ask_with_message(lambda said: self._emit(machine, module, 1, said))
             if not buffer:
                 raise RuntimeError("LLVM made no object code")
             try:
@@ -138,7 +138,7 @@ class Direct:
         self._function(name, None, ctypes.c_void_p)(ctypes.byref(said))
         return self._take_text(said)
 
-    def _asked(self, call: Callable[[Any], Any]) -> Any:
+    def _ask_with_message(self, call: Callable[[Any], Any]) -> Any:
         """The answer of a call that gets the place of a message. RuntimeError with the message if there is one."""
         said = ctypes.c_char_p()
         answer = call(ctypes.byref(said))
@@ -187,7 +187,7 @@ class Bound:
         target = self._binding.Target.from_default_triple()
         return target.create_target_machine(cpu=self.processor, features=features, opt=level, jit=True)
 
-    def loaded(self, code: bytes, features: str, outside: dict[str, int]) -> Any:
+    def load_code(self, code: bytes, features: str, outside: dict[str, int]) -> Any:
         """Object code brought into memory by LLVM: an execution engine, which owns its target machine and must never be freed. Functions
         outside of the code are found at these addresses."""
         for name, address in outside.items():

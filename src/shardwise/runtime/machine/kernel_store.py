@@ -103,25 +103,25 @@ def _store() -> Store | None:
     if place not in _stores:
         with _lock:
             if place not in _stores:
-                _stores[place] = _opened(place)
+                _stores[place] = _open_store(place)
     return _stores[place]
 
 
-def _opened(place: str) -> Store | None:
+def _open_store(place: str) -> Store | None:
     """The folder, made if it does not exist; None, with a warning where that helps, if it cannot be used."""
     try:
         os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkdir(place, 0o700)
         if os.path.islink(place):
-            return _refused(place, "is a symbolic link")
+            return _warn_refused(place, "is a symbolic link")
         handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
     problem = _problem(os.fstat(handle))
     if problem:
         os.close(handle)
-        return _refused(place, problem)
+        return _warn_refused(place, problem)
     return Store(handle)
 
 
@@ -134,7 +134,7 @@ def _problem(status: os.stat_result) -> str | None:
     return None
 
 
-def _refused(place: str, problem: str) -> None:
+def _warn_refused(place: str, problem: str) -> None:
     warnings.warn(
         f"Compiled kernels are not kept in {place}, because it {problem}, and what lies there would be run. Make it yours alone "
         f"(chmod 700), set SHARDWISE_CACHE_DIR to another folder, or SHARDWISE_CACHE=0 to keep nothing.",
@@ -155,7 +155,7 @@ class Store:
         name = _name(origin)
         try:
             with open(self._open(name, os.O_RDONLY), "rb") as file:
-                size = _examined(file.fileno())
+                size = _examine_file(file.fileno())
                 if size is None or size > _LARGEST:
                     return None
                 content = file.read()
@@ -174,7 +174,7 @@ class Store:
         if len(content) > _LARGEST:
             return
         with contextlib.suppress(OSError):
-            with self._written_whole(_name(origin)) as (file, _):
+            with self._write_whole(_name(origin)) as (file, _):
                 file.write(content)
             if self._written % _PRUNED_EVERY == 0:
                 self.prune()
@@ -185,7 +185,7 @@ class Store:
         removed."""
         try:
             with open(self._open(name, os.O_RDONLY), "rb") as file, open(path, "rb") as source:
-                size = _examined(file.fileno())
+                size = _examine_file(file.fileno())
                 if size is None:
                     return None
                 if size and size == os.fstat(source.fileno()).st_size and _equal(file, source, size):
@@ -199,7 +199,7 @@ class Store:
     def keep_library(self, name: str, path: str, passes: Callable[[str], bool]) -> None:
         """Copy a file. If it passes, it stays, and all libraries but the latest are removed."""
         with contextlib.suppress(OSError):
-            with self._written_whole(name) as (file, draft):
+            with self._write_whole(name) as (file, draft):
                 with open(path, "rb") as source:
                     copy_file(source, file.fileno())
                 file.close()  # a file that is open for writing may not be loaded
@@ -209,7 +209,7 @@ class Store:
                 os.unlink(old, dir_fd=self._handle)
 
     @contextlib.contextmanager
-    def _written_whole(self, name: str) -> Generator[tuple[BinaryIO, str]]:
+    def _write_whole(self, name: str) -> Generator[tuple[BinaryIO, str]]:
         """A file, and the name that it has until all is written. It disappears where that fails."""
         draft = f"{name}.{os.getpid()}.{os.urandom(4).hex()}"
         try:
@@ -273,7 +273,7 @@ def _same_piece(compare: Any, one: BinaryIO, other: BinaryIO, at: int, size: int
     return same
 
 
-def _examined(handle: int) -> int | None:
+def _examine_file(handle: int) -> int | None:
     """The bytes of an open file, which is marked as used; None if it is no file that is ours alone."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or _problem(status):

@@ -35,25 +35,25 @@ class Lanes(Arithmetic):
             return x if source == "i1" else self.compare("ne", x, self.like(0, x))
         if x.floating and target in ("float", "double"):
             out = x if source == target else self._cast("fpext" if target == "double" else "fptrunc", x, dtype)
-            return self.narrowed(Lane(out.ref, dtype), x.dtype)
+            return self.round_narrow(Lane(out.ref, dtype), x.dtype)
         if x.floating:
-            return self._saturated(x, dtype)
+            return self._saturate(x, dtype)
         if target in ("float", "double"):
             out = self._cast("sitofp" if x.signed else "uitofp", x, dtype)
-            return self.narrowed(out)
+            return self.round_narrow(out)
         size, wanted = x.bits, int(target[1:])
         if size == wanted:
             return Lane(x.ref, dtype)
         return self._cast("trunc" if size > wanted else "sext" if x.signed else "zext", x, dtype)
 
-    def _saturated(self, x: Lane, dtype: str) -> Lane:
+    def _saturate(self, x: Lane, dtype: str) -> Lane:
         target = TYPES[dtype]
         v, wide = self.vector(target), self.vector(x.type)
         name = f"llvm.fpto{'s' if dtype.startswith('int') else 'u'}i.sat.v{self.width}{target}.v{self.width}{SHORT[x.type]}"
         self.declare(name, f"declare {v} @{name}({wide})")
         return self.let(f"call {v} @{name}({wide} {x.ref})", dtype)
 
-    def narrowed(self, x: Lane, before: str | None = None) -> Lane:
+    def round_narrow(self, x: Lane, before: str | None = None) -> Lane:
         """float32 lanes rounded to what `x.dtype` (float16, bfloat16) can hold; `before` names what they hold already."""
         if x.dtype == before:
             return x
@@ -81,7 +81,7 @@ class Lanes(Arithmetic):
 
     # -- memory ----------------------------------------------------------------------------------------------------------
 
-    def loaded(self, raw: str, dtype: str, scalar: bool = False) -> Lane:
+    def load_lanes(self, raw: str, dtype: str, scalar: bool = False) -> Lane:
         """A register of the type in memory as lanes; `scalar`: one element for all lanes."""
         stored = STORED[dtype]
         if scalar:
@@ -114,23 +114,23 @@ class Lanes(Arithmetic):
         """The bytes of a vector of a type in memory."""
         return self.width * {"half": 2, "float": 4, "double": 8}.get(stored, 0) or self.width * int(stored[1:]) // 8
 
-    def gathered(self, place: str, step: str, stored: str) -> str:
+    def gather_strided(self, place: str, step: str, stored: str) -> str:
         """A vector of elements `step` bytes apart, the first one at `place`."""
         raw = "poison"
         for lane in range(self.width):
             one, next = "%" + self.name("one"), "%" + self.name("raw")
             self.line(f"{one} = load {stored}, ptr {place}, align 1")
             self.line(f"{next} = insertelement {self.vector(stored)} {raw}, {stored} {one}, i64 {lane}")
-            raw, place = next, self.moved(place, 1, step)
+            raw, place = next, self.advance_address(place, 1, step)
         return raw
 
-    def scattered(self, raw: str, place: str, step: str, stored: str) -> None:
+    def scatter_strided(self, raw: str, place: str, step: str, stored: str) -> None:
         """Store a vector's elements `step` bytes apart."""
         for lane in range(self.width):
             one = "%" + self.name("one")
             self.line(f"{one} = extractelement {self.vector(stored)} {raw}, i64 {lane}")
             self.line(f"store {stored} {one}, ptr {place}, align 1")
-            place = self.moved(place, 1, step)
+            place = self.advance_address(place, 1, step)
 
     # -- per lane --------------------------------------------------------------------------------------------------------
 

@@ -122,27 +122,27 @@ def _power_of_two(w: Lanes, n: Lane, f: _Format) -> Lane:
     return w.bitcast(w.binary("shl", biased, w.like(f.mantissa, n)), f.dtype)
 
 
-def _scaled(w: Lanes, x: Lane, n: Lane, whole: Lane, f: _Format) -> Lane:
+def _scale_by_power(w: Lanes, x: Lane, n: Lane, whole: Lane, f: _Format) -> Lane:
     """``x * 2**n`` for n as an integer and as a float, in two steps: the result may be subnormal or infinite."""
     if w.scales(x):
-        return w.scaled(x, whole)
+        return w.scale_by_power(x, whole)
     half = w.binary("ashr", n, w.like(1, n))
     return w.mul(w.mul(x, _power_of_two(w, half, f)), _power_of_two(w, w.sub(n, half), f))
 
 
-def _clipped(w: Lanes, x: Lane, low: float, high: float) -> Lane:
+def _clip(w: Lanes, x: Lane, low: float, high: float) -> Lane:
     """`x` between the bounds; NaN stays."""
     x = w.select(w.compare("lt", x, w.like(low, x)), w.like(low, x), x)
     return w.select(w.compare("gt", x, w.like(high, x)), w.like(high, x), x)
 
 
-def _reduced(w: Lanes, x: Lane, f: _Format) -> tuple[Lane, Lane, Lane]:
+def _reduce_exponent(w: Lanes, x: Lane, f: _Format) -> tuple[Lane, Lane, Lane]:
     """n and q with ``exp(x) = 2**n * (1 + q)``: n as an integer and as a float, q = expm1 of at most ln2 / 2."""
-    n, whole, r = _divided(w, x, f)
+    n, whole, r = _divide_by_ln2(w, x, f)
     return n, whole, _expm1_near(w, r, f)
 
 
-def _divided(w: Lanes, x: Lane, f: _Format) -> tuple[Lane, Lane, Lane]:
+def _divide_by_ln2(w: Lanes, x: Lane, f: _Format) -> tuple[Lane, Lane, Lane]:
     """n and r with ``x = n * ln2 + r``: n as an integer and as a float, r at most ln2 / 2."""
     shifted = w.fma(x, w.like(1 / math.log(2), x), w.like(f.magic, x))
     n = w.sub(shifted, w.like(f.magic, x))
@@ -166,13 +166,13 @@ def exp(w: Lanes, x: Lane) -> Lane:
     # Where nothing is left, the scaled lane is replaced: to scale until nothing is left takes many times as long.
     nothing, most, zero = w.compare("lt", x, w.like(f.lowest, x)), w.like(f.highest, x), w.like(0, x)
     x = w.select(nothing, zero, w.select(w.compare("gt", x, most), most, x))
-    n, whole, r = _divided(w, x, f)
-    return w.select(nothing, zero, _scaled(w, w.poly(r, (*f.exp, 1.0, 1.0)), n, whole, f))
+    n, whole, r = _divide_by_ln2(w, x, f)
+    return w.select(nothing, zero, _scale_by_power(w, w.poly(r, (*f.exp, 1.0, 1.0)), n, whole, f))
 
 
 def exp_of_doubles(w: Lanes, x: Lane) -> Lane:
     """e to the power of float64 x from -700 to 700, good enough to round to float32."""
-    n, _, r = _divided(w, x, _F64)
+    n, _, r = _divide_by_ln2(w, x, _F64)
     y = w.poly(r, (*_F32.exp, 1.0, 1.0))
     return w.bitcast(w.add(w.bitcast(y, "int64"), w.binary("shl", n, w.like(52, n))), "float64")
 
@@ -180,7 +180,7 @@ def exp_of_doubles(w: Lanes, x: Lane) -> Lane:
 def exp2(w: Lanes, x: Lane) -> Lane:
     """2 to the power x."""
     f = _format(x)
-    x = _clipped(w, x, -1080.0 if f is _F64 else -152.0, 1025.0 if f is _F64 else 129.0)
+    x = _clip(w, x, -1080.0 if f is _F64 else -152.0, 1025.0 if f is _F64 else 129.0)
     shifted = w.add(x, w.like(f.magic, x))
     whole = w.sub(shifted, w.like(f.magic, x))
     r = w.sub(x, whole)
@@ -188,7 +188,7 @@ def exp2(w: Lanes, x: Lane) -> Lane:
     exact = w.mul(r, w.like(math.log(2), x))
     rest = w.fma(r, w.like(math.log(2), x), w.neg(exact))
     q = _expm1_near(w, w.add(exact, w.fma(r, w.like(low, x), rest)), f)
-    return _scaled(w, w.add(q, w.like(1, q)), _low_bits(w, shifted, f), whole, f)
+    return _scale_by_power(w, w.add(q, w.like(1, q)), _low_bits(w, shifted, f), whole, f)
 
 
 def _single(x: float) -> float:
@@ -198,8 +198,8 @@ def _single(x: float) -> float:
 def expm1(w: Lanes, x: Lane) -> Lane:
     """e to the power x, less 1."""
     f = _format(x)
-    held = _clipped(w, x, -40.0, 88.8 if f is _F32 else 709.9)
-    n, _, q = _reduced(w, held, f)
+    held = _clip(w, x, -40.0, 88.8 if f is _F32 else 709.9)
+    n, _, q = _reduce_exponent(w, held, f)
     half = _power_of_two(w, w.sub(n, w.like(1, n)), f)  # 2**(n - 1): 2**n itself may be infinite
     far = w.fma(half, q, w.sub(half, w.like(0.5, q)))
     return w.copysign(w.select(w.compare("eq", n, w.like(0, n)), q, w.add(far, far)), x)  # of -0.0, too
@@ -335,7 +335,7 @@ def tanh(w: Lanes, x: Lane) -> Lane:
     doubled = w.add(size, size)
     top = w.like(20.0 if f is _F32 else 40.0, x)
     doubled = w.select(w.compare("gt", doubled, top), top, doubled)
-    n, _, q = _reduced(w, doubled, f)
+    n, _, q = _reduce_exponent(w, doubled, f)
     power = _power_of_two(w, n, f)
     t = w.fma(power, q, w.sub(power, w.like(1, q)))
     return w.copysign(w.div(t, w.add(t, w.like(2, t))), x)
@@ -374,9 +374,9 @@ def erfc(w: Lanes, x: Lane) -> Lane:
     held = w.select(nothing, zero, size)  # to scale until nothing is left takes many times as long
     square = w.mul(held, held)
     lost = w.fma(held, held, w.neg(square))
-    n, whole, r = _divided(w, w.neg(square), _F32)
+    n, whole, r = _divide_by_ln2(w, w.neg(square), _F32)
     bell = w.poly(w.sub(r, lost), (*_F32.exp, 1.0, 1.0))
     v = w.div(held, w.add(held, w.like(3, x)))
     quotient = w.fma(held, w.like(math.sqrt(math.pi), x), w.fma(v, w.poly(v, _ERFC), one))
-    y = w.select(nothing, zero, _scaled(w, w.div(bell, quotient), n, whole, _F32))
+    y = w.select(nothing, zero, _scale_by_power(w, w.div(bell, quotient), n, whole, _F32))
     return w.select(w.compare("lt", x, zero), w.sub(w.like(2, x), y), y)

@@ -37,7 +37,7 @@ def call_loop(
         w.declare(taken, f"@{taken} = external global i8")
         taken = f"@{taken}"
     for k, place in enumerate(places):
-        w.line(f"store ptr {place}, ptr {w.moved(table, k, 8)}, align 8")
+        w.line(f"store ptr {place}, ptr {w.advance_address(table, k, 8)}, align 8")
     given = ", ".join(f"ptr {_numbers(w, numbers)}" for numbers in (extents, steps))
     w.line(f"call void @{loop}(ptr {table}, {given}, ptr {taken})")
 
@@ -54,11 +54,11 @@ def call_lapack(w: Flow, routine: str, arguments: Sequence[int | bytes | str]) -
     """Call a routine, whose arguments are all addresses: of numbers and letters that are known, or of memory."""
     name = f"{LAPACK}{routine}"
     w.declare(name, f"declare void @{name}({', '.join(['ptr'] * len(arguments))})")
-    given = ", ".join(f"ptr {x if isinstance(x, str) else _known(w, x)}" for x in arguments)
+    given = ", ".join(f"ptr {x if isinstance(x, str) else _constant_address(w, x)}" for x in arguments)
     w.line(f"call void @{name}({given})")
 
 
-def _known(w: Flow, x: int | bytes) -> str:
+def _constant_address(w: Flow, x: int | bytes) -> str:
     """The address of a number, or of a letter."""
     kind, number = ("i8", x[0]) if isinstance(x, bytes) else ("i32", x)
     name = f"@known.{kind}.{number}"

@@ -22,7 +22,7 @@ from shardwise.base.locks import free_lock
 from shardwise.runtime.machine import generator, kernel_store, machine_code
 from shardwise.runtime.machine.drafts import calls_that_pay, drafts
 from shardwise.runtime.machine.machine_code import LoadedCode, MachineCode
-from shardwise.runtime.machine.outside import named_in, outside_address
+from shardwise.runtime.machine.outside import addresses_in, outside_address
 from shardwise.runtime.machine.processor import check_level, processor_kind, uses
 from shardwise.runtime.machine.threads import process_ends, start_thread
 
@@ -42,7 +42,7 @@ class CompiledFunction:
     address: int
     owner: LoadedCode
 
-    def called_as(self, kind: Any, name: str | None = None) -> Any:
+    def as_ctypes(self, kind: Any, name: str | None = None) -> Any:
         """It, or the function `name` of its module, as a ctypes function of a kind; that keeps the code alive."""
         function = kind(self.address if name is None else self.owner.address_of(name))
         function.owner = self.owner
@@ -69,7 +69,7 @@ class _Compiler:
         self._loader: generator.Bound | None = None
         self._engines: list[Any] = []
 
-    def drafted(self, ir: str) -> bytes:
+    def draft_code(self, ir: str) -> bytes:
         """The same made fast: slower code, with the same results."""
         if self._drafted is None:
             _, self._drafted = self._made.machine(self._names, generator.DRAFT)
@@ -81,11 +81,11 @@ class _Compiler:
             _, self._behind = made.machine(self._names)
         return self._behind
 
-    def loaded(self, code: bytes) -> LoadedCode:
+    def load_code(self, code: bytes) -> LoadedCode:
         """Object code brought into memory by LLVM."""
         if self._loader is None:
             self._loader = generator.Bound()
-        engine = self._loader.loaded(code, self._names, named_in(code))
+        engine = self._loader.load_code(code, self._names, addresses_in(code))
         self._engines.append(engine)
         return _Engine(engine)
 
@@ -232,7 +232,7 @@ _in_work: dict[bytes, threading.Lock] = {}  # by the hash of the text
 def compile_function(name: str, ir: str, slower: float = math.inf) -> CompiledFunction:
     """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text.
 
-    What is not used by any function any more leaves the memory: keep the answer, or what its `called_as` gives.
+    What is not used by any function any more leaves the memory: keep the answer, or what its `as_ctypes` gives.
 
     Args:
         name: the function.
@@ -274,7 +274,7 @@ def _best(host: _Host, ir: str) -> LoadedCode:
         with _lock:
             code = host.compiler().compiled(ir)
         kernel_store.save(origin, code)
-    return _loaded(host, code)
+    return _load_code(host, code)
 
 
 def _draft(host: _Host, ir: str, calls: int) -> LoadedCode | None:
@@ -283,7 +283,7 @@ def _draft(host: _Host, ir: str, calls: int) -> LoadedCode | None:
         return None
     code = kernel_store.load(f"{host.version}\n{ir}")
     if code is not None:
-        return _loaded(host, code)
+        return _load_code(host, code)
     origin = f"draft for {host.version}\n{ir}"
     code = kernel_store.load(origin)
     if code is None:
@@ -291,17 +291,17 @@ def _draft(host: _Host, ir: str, calls: int) -> LoadedCode | None:
             compiler = host.compiler()
             if not compiler.drafts:
                 return None
-            code = compiler.drafted(ir)
+            code = compiler.draft_code(ir)
         kernel_store.save(origin, code)
     try:
-        made = machine_code.loaded(code, outside_address, calls)
+        made = machine_code.load_code(code, outside_address, calls)
     except (machine_code.Unfamiliar, OSError):
         return None
-    drafts.watch(made, lambda: _improved(host, ir))
+    drafts.watch(made, lambda: _improve_draft(host, ir))
     return made
 
 
-def _improved(host: _Host, ir: str) -> LoadedCode | None:
+def _improve_draft(host: _Host, ir: str) -> LoadedCode | None:
     """The best code, made by the thread that improves drafts; others compile meanwhile."""
     origin = f"{host.version}\n{ir}"
     code = kernel_store.load(origin)
@@ -315,21 +315,21 @@ def _improved(host: _Host, ir: str) -> LoadedCode | None:
                 return None
             code = compiled(ir)
         kernel_store.save(origin, code)
-    return _loaded(host, code)
+    return _load_code(host, code)
 
 
 def compile_kernel(name: str, ir: str, slower: float = math.inf) -> Callable[..., None]:
     """The function ``name(job, pointers, counter)`` of a module, which is called without the GIL with three addresses."""
-    return compile_function(name, ir, slower).called_as(_KERNEL)
+    return compile_function(name, ir, slower).as_ctypes(_KERNEL)
 
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _modules: WeakValueDictionary[bytes, LoadedCode] = WeakValueDictionary()  # by the hash of the text
 
 
-def _loaded(host: _Host, code: bytes) -> LoadedCode:
+def _load_code(host: _Host, code: bytes) -> LoadedCode:
     try:
-        return machine_code.loaded(code, outside_address)
+        return machine_code.load_code(code, outside_address)
     except (machine_code.Unfamiliar, OSError):
         with _lock:
-            return host.compiler().loaded(code)
+            return host.compiler().load_code(code)

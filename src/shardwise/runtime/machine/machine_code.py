@@ -110,19 +110,19 @@ class MachineCode:
         return self._better is not None
 
 
-def loaded(code: bytes, outside: Callable[[str], int], counted: int | None = None) -> MachineCode:
+def load_code(code: bytes, outside: Callable[[str], int], counted: int | None = None) -> MachineCode:
     """Bring the object file `code` into memory; `outside` gives the address of a function that it does not define. `counted`: behind
     switches, which count that many calls.
 
     Unfamiliar if something in it is not loaded here, OSError if the system does not let memory be run.
     """
     try:
-        return _loaded(code, outside, counted)
+        return _load_sections(code, outside, counted)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise Unfamiliar(f"no whole object file: {error}") from None
 
 
-def _loaded(code: bytes, outside: Callable[[str], int], counted: int | None) -> MachineCode:
+def _load_sections(code: bytes, outside: Callable[[str], int], counted: int | None) -> MachineCode:
     mark, kind, machine, _, _, _, at, _, _, _, _, size, count, _ = _HEADER.unpack_from(code)
     if not mark.startswith(_LITTLE_64) or (kind, machine, size) != (_RELOCATABLE, _X86_64, _SECTION.size):
         raise Unfamiliar("not an object file for x86-64")

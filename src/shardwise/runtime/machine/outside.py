@@ -39,7 +39,7 @@ def outside_address(name: str) -> int:
     raise OSError(f"the C library's function {name} was not found")
 
 
-def named_in(code: bytes) -> dict[str, int]:
+def addresses_in(code: bytes) -> dict[str, int]:
     """The addresses of the functions that object code may call."""
     others = {found.decode() for found in re.findall(rb"(?:ufunc|ufunc_data|lapack)\.[\w.]+", code)}
     return {name: outside_address(name) for name in (*C_LIBRARY, *sorted(others))}

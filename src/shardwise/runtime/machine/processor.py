@@ -31,7 +31,7 @@ _USED = {
 
 
 @functools.cache
-def _described() -> dict[str, str]:
+def _describe_processor() -> dict[str, str]:
     """The lines about the first processor."""
     found: dict[str, str] = {}
     try:
@@ -71,7 +71,7 @@ def uses(feature: str) -> bool:
 @functools.cache
 def processor_flags() -> frozenset[str]:
     """The instruction sets that are used: the processor has them, the system allows them. Empty where it does not say."""
-    return frozenset(filter(uses, _described().get("flags", "").split()))
+    return frozenset(filter(uses, _describe_processor().get("flags", "").split()))
 
 
 @functools.cache
@@ -79,12 +79,12 @@ def gathers_pay() -> bool:
     """Whether instructions that gather are faster than loads one by one. On AMD's processors up to Zen 4 they are not: 13 cycles for 8
     elements against 10, positions included.
     """
-    return _described().get("vendor_id") != "AuthenticAMD"
+    return _describe_processor().get("vendor_id") != "AuthenticAMD"
 
 
 def processor_kind() -> str | None:
     """A text that is the same on processors which run the same machine code; None where the system does not say enough."""
-    described = _described()
+    described = _describe_processor()
     if not described.keys() >= _TELLING:
         return None
     return ", ".join(f"{name} {described[name]}" for name in sorted(_TELLING)) + (

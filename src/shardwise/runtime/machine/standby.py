@@ -50,7 +50,7 @@ class _Mailbox(Flow):
         """A word's address."""
         return self.value(f"getelementptr i64, ptr %mail, i64 {number}", "at")
 
-    def shared(self, number: int, order: str = "seq_cst") -> str:
+    def read_shared(self, number: int, order: str = "seq_cst") -> str:
         """The word that others write."""
         return self.value(f"load atomic i64, ptr {self.word(number)} {order}, align 8", "word")
 
@@ -82,13 +82,13 @@ def _serve_text(w: _Mailbox) -> str:
 
     def look(held: list[str]) -> list[str]:
         looks, done = held
-        posted = w.shared(_POSTED, "acquire")
+        posted = w.read_shared(_POSTED, "acquire")
         fresh = w.value(f"and i1 {w.test('ne', posted, 0)}, {w.test('ne', posted, done)}")
 
         def enter() -> list[str]:
             w.count(_INSIDE, 1)
             # The caller either sees us inside, and waits, or has taken the kernel back, which we see.
-            w.branch(w.test("eq", w.shared(_POSTED), posted), sit)
+            w.branch(w.test("eq", w.read_shared(_POSTED), posted), sit)
             w.count(_INSIDE, -1)
             return ["0", posted]
 
@@ -130,7 +130,7 @@ def _post_text(w: _Mailbox) -> str:
         w.share(_BUSY, "0")
 
     def others_work(_: list[str]) -> str:
-        return w.test("ne", w.shared(_INSIDE), 0)
+        return w.test("ne", w.read_shared(_INSIDE), 0)
 
     def wait(held: list[str]) -> list[str]:
         looks = w.integer("add", held[0], 1)
@@ -196,7 +196,7 @@ class Standby:
         if threads <= 1:
             kernel(job, pointers, counter)
             return
-        code = self._code or self._compiled()
+        code = self._code or self._compile_once()
         if code is None:
             helpers.run(lambda: kernel(job, pointers, counter), threads if rouse else 1)
             return
@@ -227,26 +227,26 @@ class Standby:
         for _ in range(min(missing, self._started) - self._queue.qsize()):
             self._queue.put(self._looks)
 
-    def _written(self) -> llvm.CompiledFunction | None:
+    def _write_code(self) -> llvm.CompiledFunction | None:
         """Machine code; None in a process with few calls, for which it is not kept: those are helped as where there is none."""
         self._calls += 1
         if self._calls > _EARLY:
             return llvm.compile_function("serve", _text())
         return llvm.kept_function("serve", _text()) if self._calls == 1 else None
 
-    def _compiled(self) -> tuple[Any, Any] | None:
+    def _compile_once(self) -> tuple[Any, Any] | None:
         with self._lock:
             if self._code is None and not self._broken:
                 try:
-                    code = self._written()
+                    code = self._write_code()
                 except RuntimeError:  # no compiler
                     self._broken = True
                     return None
                 if code is None:
                     return None
                 void, word = ctypes.c_void_p, ctypes.c_int64
-                serve = code.called_as(ctypes.CFUNCTYPE(None, void, word))
-                post = code.called_as(ctypes.CFUNCTYPE(None, void, word, *[void] * 4), "post")
+                serve = code.as_ctypes(ctypes.CFUNCTYPE(None, void, word))
+                post = code.as_ctypes(ctypes.CFUNCTYPE(None, void, word, *[void] * 4), "post")
                 times: list[float] = []
                 for _ in range(3):
                     begin = time.perf_counter()

@@ -62,7 +62,7 @@ def exchanges(program: Program, env: Env, times: int = 1, endless: bool = False)
 
 def crossing_axes(env: Env) -> frozenset[str]:
     """The axes that lie across processes."""
-    return frozenset() if env.processes is None else frozenset(env.axis_names[a] for a in env.processes.crossing())
+    return frozenset() if env.processes is None else frozenset(env.axis_names[a] for a in env.processes.crossing_axes())
 
 
 class Announced:
@@ -115,12 +115,12 @@ class Announced:
             words = f"{name} with {'; '.join(texts)}{more}"
             early = _begins_with_all(plan, ranks, self._crossing)
             self.meeting = Meeting(the_world(), ranks, 0, lambda: words, early, self._evidence)
-            self.run = self._met(self.meeting, plan.run)
+            self.run = self._run_when_met(self.meeting, plan.run)
 
     def _exchanges(self, eqn: Equation) -> bool:
         return bool(self._crossing.intersection(eqn.op.exchange_axes(eqn.params)))
 
-    def seen(self, i: int) -> Callable[[Ndarray], int]:
+    def value_number(self, i: int) -> Callable[[Ndarray], int]:
         """A number that identifies the value of an argument that this process brings itself."""
 
         def look(value: Ndarray) -> int:
@@ -141,23 +141,23 @@ class Announced:
             return lambda value: 0
         return look_once if i < self._constants else look
 
-    def _met(self, meeting: Meeting, run: Callable[..., tuple[Ndarray, ...]]) -> Run:
+    def _run_when_met(self, meeting: Meeting, run: Callable[..., tuple[Ndarray, ...]]) -> Run:
         """`run` once the processes have agreed. It takes the origin of its results, the numbers of which that is made (the program's and
         one for each argument), and blocks."""
         exchange, values = meeting.exchange, self._values
 
-        def met(number: int, terms: tuple[int, ...], *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        def run_met(number: int, terms: tuple[int, ...], *blocks: Ndarray) -> tuple[Ndarray, ...]:
             meeting.number = number
             self._terms = terms
             return exchange(run, blocks)
 
         def met_with_values(number: int, terms: tuple[int, ...], *blocks: Ndarray) -> tuple[Ndarray, ...]:
             try:
-                return met(number, terms, *blocks)
+                return run_met(number, terms, *blocks)
             finally:
                 values.clear()
 
-        return met_with_values if self._hosts else met
+        return met_with_values if self._hosts else run_met
 
     def _evidence(self) -> Evidence:
         """The program, the arguments and the recent past of this process, for an error."""

@@ -88,10 +88,10 @@ class World:
         """The link between these processes (ascending); all of them ask for it at the same point."""
         found = self._links.get(ranks)
         if found is None:
-            found = self._links[ranks] = self._linked(ranks)
+            found = self._links[ranks] = self._make_link(ranks)
         return found
 
-    def _linked(self, ranks: tuple[int, ...]) -> Link:
+    def _make_link(self, ranks: tuple[int, ...]) -> Link:
         comm, mpi, size = self.group(ranks), self.mpi, len(ranks)
         if size > 1 and self._node.issuperset(ranks):
             room = config.shardwise_shared_memory and has_shared_memory(size * SharedLink.bytes_needed(self._crowded))
@@ -100,7 +100,7 @@ class World:
             if rooms.all():
                 window = mpi.Win.Allocate_shared(SharedLink.bytes_needed(self._crowded), 1, comm=comm)
                 window.Lock_all()
-                diverged = lambda: self._diverged(ranks, comm, self._doing, self._evidence)  # noqa: E731
+                diverged = lambda: self._raise_divergence(ranks, comm, self._doing, self._evidence)  # noqa: E731
                 link = SharedLink(window, size, ranks.index(self.rank), self._crowded, diverged)
                 comm.Barrier()
                 return link
@@ -118,11 +118,13 @@ class World:
         """
         Meeting(self, ranks, number, describe).meet()
 
-    def _diverged(
+    def _raise_divergence(
         self, ranks: tuple[int, ...], comm: Any, mine: Any, evidence: Callable[[], Evidence] | None = None
     ) -> None:
         where = user_line()
-        told = comm.allgather((self.rank, f"{_said(mine)}, at {where}", evidence() if evidence is not None else None))
+        told = comm.allgather(
+            (self.rank, f"{_text_of(mine)}, at {where}", evidence() if evidence is not None else None)
+        )
         reasons = divergence.reasons([known for _, _, known in told])
         groups: dict[str, list[int]] = {}
         for (rank, text, _), reason in zip(told, reasons, strict=True):
@@ -151,7 +153,7 @@ class World:
             calls = [told[r][0].get(ranks, (0, 0)) for r in ranks]
             if len(set(calls)) == 1:
                 continue
-            known = [known for r, known in enumerate(self.comm.allgather(history.known(ranks))) if r in ranks]
+            known = [known for r, known in enumerate(self.comm.allgather(history.known_origins(ranks))) if r in ranks]
             if divergence.apart(known) if None not in known else len({count for count, _ in calls}) == 1:
                 found = divergence.first_of_its_own([told[r][1] for r in ranks])
                 lines = "\n".join(f"  process {r}: {text}" for r, text in zip(ranks, found, strict=True) if text)
@@ -266,9 +268,9 @@ class World:
         where = user_line(sys._current_frames().get(self._main))
         since, place = self._since, self._place
         if since is None:
-            return place, f"is busy at {where}; last it came to {_said(self.last)}"
+            return place, f"is busy at {where}; last it came to {_text_of(self.last)}"
         verb = "has waited" if place[0] == "meets" else "has been exchanging"
-        return place, f"{verb} for {time.monotonic() - since:.1f} s at {where}: {_said(self._doing)}"
+        return place, f"{verb} for {time.monotonic() - since:.1f} s at {where}: {_text_of(self._doing)}"
 
     def _watch(self) -> None:
         mpi, comm = self.mpi, self._asking
@@ -278,7 +280,7 @@ class World:
                 self._answer(comm, status)
                 since = self._since
                 if interrupts.unheard(since):
-                    self._end(f"was interrupted while it waited: {_said(self._doing)}")
+                    self._end(f"was interrupted while it waited: {_text_of(self._doing)}")
                 if since is not None and time.monotonic() - max(since, self._reported) > self.limit:
                     self._ask_around(comm, since)
             except Exception:  # MPI is shutting down
@@ -365,7 +367,7 @@ class Meeting:
         self._evidence = evidence
         self._link: Link | None = None
 
-    def come(self) -> None:
+    def arrive(self) -> None:
         """From now on this process waits for the others."""
         world, ranks = self.world, self.ranks
         step = world._steps[ranks] = world._steps.get(ranks, 0) + 1
@@ -374,7 +376,7 @@ class Meeting:
         world._place = ("meets", ranks, step)
         world._since = time.monotonic()
 
-    def met(self) -> None:
+    def begin(self) -> None:
         """All have come; they begin to exchange."""
         world = self.world
         world._place = ("exchanges", self.ranks, world._steps[self.ranks])
@@ -393,12 +395,12 @@ class Meeting:
     def meet(self) -> None:
         """Wait for the others. DivergenceError if one of them has come for something else."""
         world, link = self.world, self._link or self._connect()
-        self.come()
+        self.arrive()
         agreed = link.meet(self.number)
         world._since = None
         world._place = _BUSY
         if not agreed:
-            world._diverged(self.ranks, world.group(self.ranks), self._describe, self._evidence)
+            world._raise_divergence(self.ranks, world.group(self.ranks), self._describe, self._evidence)
 
     def exchange(self, run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
         """Meet, then `run(*blocks)`, which exchanges data with the others."""
@@ -408,7 +410,7 @@ class Meeting:
             before, link.owed = link.owed, self  # type: ignore[union-attr]
         else:
             self.meet()
-            self.met()
+            self.begin()
         try:
             return run(*blocks)
         finally:
@@ -421,7 +423,7 @@ class Meeting:
 _BUSY: tuple[str, tuple[int, ...], int] = ("busy", (), 0)
 
 
-def _said(what: Any) -> str:
+def _text_of(what: Any) -> str:
     return str(what() if callable(what) else what)
 
 

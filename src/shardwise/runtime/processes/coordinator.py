@@ -84,7 +84,7 @@ class Coordinator:
             events = self._selector.select(waits)
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 if not self.complete and not self._ended:
-                    self.refuse(self._missing())
+                    self.refuse(self._missing_ranks())
                 return
             for key, _ in events:
                 if key.fileobj is self._listening:
@@ -144,10 +144,10 @@ class Coordinator:
             return
         peer.rank = rank
         if count != self.size:
-            self._refuse_with(peer, f"{told(peer)} was given num_processes={count}, and process 0 {self.size}")
+            self._refuse_with(peer, f"{peer_name(peer)} was given num_processes={count}, and process 0 {self.size}")
         elif rank in self.members:
             self._refuse_with(
-                peer, f"process_id={rank} was given twice: to {told(self.members[rank])}, and to {told(peer)}"
+                peer, f"process_id={rank} was given twice: to {peer_name(self.members[rank])}, and to {peer_name(peer)}"
             )
         else:
             self.members[rank] = peer
@@ -166,7 +166,7 @@ class Coordinator:
         for peer in self.members.values():
             peer.send(json.dumps({"key": self._key, "machines": machines}))
 
-    def _missing(self) -> str:
+    def _missing_ranks(self) -> str:
         missing = [str(rank) for rank in range(self.size) if rank not in self.members]
         some = f"{', '.join(missing[:20])}{', ...' if len(missing) > 20 else ''}"
         which = f"processes {some} of {self.size} have" if len(missing) > 1 else f"process {some} of {self.size} has"
@@ -189,9 +189,9 @@ class Coordinator:
             return
         del self.members[peer.rank]
         if not self.complete and not self._ended and peer.rank == 0:
-            self.refuse(f"{told(peer)} is gone")
+            self.refuse(f"{peer_name(peer)} is gone")
         elif self.complete and (peer.rank not in self.left or peer.rank not in self.finalized):
-            self._end(f"{told(peer)} is gone")
+            self._end(f"{peer_name(peer)} is gone")
 
     def _end(self, why: str) -> None:
         if not self._ended:
@@ -221,7 +221,7 @@ class Coordinator:
             self.finalized.add(rank)
             peer.send("cmd=finalize_ack rc=0")
         elif command == "abort":
-            self._end(f"{told(self.members.get(rank, peer))} has failed")
+            self._end(f"{peer_name(self.members.get(rank, peer))} has failed")
         elif command == "endcmd":  # of the lines that ask for more processes
             peer.send("cmd=spawn_result rc=-1 msg=not_supported")
         elif "cmd" in words:
@@ -235,7 +235,7 @@ class Coordinator:
             peer.send(known.get(command, f"cmd={command}_result rc=-1 msg=not_supported"))
 
 
-def told(peer: Peer) -> str:
+def peer_name(peer: Peer) -> str:
     """A process, as messages name it."""
     return f"process {peer.rank} (pid {peer.came.get('pid')} on {peer.came.get('host')})"
 

@@ -103,7 +103,7 @@ def pieces(shape: tuple[int, ...], itemsize: int, room: int) -> Pieces:
     return Pieces(shape, itemsize, room)
 
 
-def combined(combine: Combine, arrays: Sequence[Ndarray], out: Ndarray) -> None:
+def combine_arrays(combine: Combine, arrays: Sequence[Ndarray], out: Ndarray) -> None:
     """Into `out` the reduction of two or more arrays, in order; `out` may be the first of them."""
     combine(arrays[0], arrays[1], out)
     for x in arrays[2:]:

@@ -10,7 +10,7 @@ import numpy as np
 from shardwise.base.shapes import Ndarray
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.processes.link import as_bytes, combined, patiently
+from shardwise.runtime.processes.link import as_bytes, combine_arrays, patiently
 from shardwise.runtime.processes.traffic import total_traffic
 
 _SMALL = 1 << 15  # bytes up to which reductions that MPI lacks are done by everybody on everything
@@ -62,7 +62,7 @@ class NetworkLink:
         """The reduction of everybody's contiguous `x` and `more` of its kind."""
         if more:
             own = pool.empty(x.shape, x.dtype)
-            combined(MONOIDS[kind].merger(x.dtype), (x, *more), own)
+            combine_arrays(MONOIDS[kind].merger(x.dtype), (x, *more), own)
             x = own
         total_traffic.add("all_reduce", 2 * (self.size - 1) * x.nbytes // self.size)
         op = self._reduction(kind, x.dtype)
@@ -74,7 +74,7 @@ class NetworkLink:
             everyone = pool.empty((self.size, *x.shape), x.dtype)
             if x.nbytes:
                 self._call("Allgather", as_bytes(x), as_bytes(everyone))
-            return _folded(kind, everyone)
+            return _fold_in_order(kind, everyone)
         # Each process reduces one part of everybody's values and tells the result.
         size = -(-x.size // self.size)
         send = pool.empty((self.size, size), x.dtype)
@@ -82,7 +82,7 @@ class NetworkLink:
         send.reshape(-1)[x.size :] = x.reshape(-1)[:1]
         taken = pool.empty(send.shape, x.dtype)
         self._call("Alltoall", as_bytes(send), as_bytes(taken))
-        part = _folded(kind, taken)
+        part = _fold_in_order(kind, taken)
         self._call("Allgather", as_bytes(part), as_bytes(send))
         return send.reshape(-1)[: x.size].reshape(x.shape)
 
@@ -90,7 +90,7 @@ class NetworkLink:
         """Into `out` the reduction of everybody's part for this process."""
         total_traffic.add("reduce_scatter", sum(p.nbytes for k, p in enumerate(parts) if k != self.me))
         op = self._reduction(kind, out.dtype)
-        send = _packed(parts, out.dtype)
+        send = _pack_parts(parts, out.dtype)
         if op is not None:
             into = out if out.flags.c_contiguous else pool.empty(out.shape, out.dtype)
             self._call("Reduce_scatter", send, into.reshape(-1), [p.size for p in parts], op)
@@ -100,7 +100,7 @@ class NetworkLink:
         taken = pool.empty((self.size, *out.shape), out.dtype)
         counts = [p.nbytes for p in parts]
         self._call("Alltoallv", (as_bytes(send), counts), (as_bytes(taken), [out.nbytes] * self.size))
-        np.copyto(out, _folded(kind, taken))
+        np.copyto(out, _fold_in_order(kind, taken))
 
     # -- moves -----------------------------------------------------------------------------------------------------------
 
@@ -159,14 +159,14 @@ def _native_reduction(mpi: Any, kind: str, dtype: np.dtype[Any]) -> Any:
     return getattr(mpi, monoid.mpi) if dtype.kind in monoid.mpi_kinds else None
 
 
-def _folded(kind: str, everyone: Ndarray) -> Ndarray:
+def _fold_in_order(kind: str, everyone: Ndarray) -> Ndarray:
     """The reduction along dim 0, in order."""
     out = pool.empty(everyone.shape[1:], everyone.dtype)
-    combined(MONOIDS[kind].merger(out.dtype), list(everyone), out)
+    combine_arrays(MONOIDS[kind].merger(out.dtype), list(everyone), out)
     return out
 
 
-def _packed(parts: Sequence[Ndarray], dtype: np.dtype[Any]) -> Ndarray:
+def _pack_parts(parts: Sequence[Ndarray], dtype: np.dtype[Any]) -> Ndarray:
     """The elements of all parts one after the other."""
     direct = _in_a_row(parts)
     if direct is not None:

@@ -63,7 +63,7 @@ class History:
         self.shorten(0)
         return dict(self._totals)
 
-    def known(self, ranks: tuple[int, ...]) -> list[int] | None:
+    def known_origins(self, ranks: tuple[int, ...]) -> list[int] | None:
         """The origins of all that these processes have computed, as far as this one knows; None if it is too much to keep."""
         self.shorten(0)
         found = [origin for origin, program in self._before if program.ranks == ranks]
@@ -81,7 +81,7 @@ class History:
             self._before = [note for note in self._before if note[1].ranks != ranks]
             self._made = {key: count for key, count in self._made.items() if key[0] != ranks}
 
-    def made(self, ranks: tuple[int, ...], what: int) -> int:
+    def make_origin(self, ranks: tuple[int, ...], what: int) -> int:
         """The origin of an array of the kind `what` over `ranks` that this process has just made of its own parts.
 
         Other threads than the main one make theirs in no certain order: theirs are not counted.

@@ -24,7 +24,7 @@ class Notice:
         self._came = False
         self._listens = False
 
-    def taken(self) -> bool:
+    def take_notice(self) -> bool:
         """Whether it came; asking takes it."""
         self._listen()
         came, self._came = self._came, False
@@ -52,9 +52,9 @@ class Notice:
 _notice = Notice()
 
 
-def reached(step: int) -> bool:
+def reached_end(step: int) -> bool:
     """Whether one of the processes, all of which ask at this step, was told to end since the step before."""
-    came = _notice.taken()
+    came = _notice.take_notice()
     processes = world()
     if processes is None:
         return came

@@ -24,7 +24,7 @@ class Sentinel:
 
     def __init__(self, node: Any, rank: int, size: int) -> None:
         self._guard: socket.socket | None = None
-        told = node.allgather((rank, os.getpid(), _numbering()))
+        told = node.allgather((rank, os.getpid(), _process_namespace()))
         name = _start(size, told) if node.Get_rank() == 0 else None
         name = node.bcast(name)
         if name is not None:
@@ -86,7 +86,7 @@ def _start(size: int, told: list[tuple[int, int, str]]) -> str | None:
     return name
 
 
-def _numbering() -> str:
+def _process_namespace() -> str:
     """The space in which process numbers mean something."""
     try:
         return f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')}"

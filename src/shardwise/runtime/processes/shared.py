@@ -20,7 +20,7 @@ from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.shapes import Ndarray
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.processes.link import Combine, combined, offer, patiently, pieces
+from shardwise.runtime.processes.link import Combine, combine_arrays, offer, patiently, pieces
 from shardwise.runtime.processes.traffic import total_traffic
 
 DEPTH = 6
@@ -40,11 +40,11 @@ class Owed(Protocol):
 
     number: int
 
-    def come(self) -> None:
+    def arrive(self) -> None:
         """Told before the wait."""
         ...
 
-    def met(self) -> None:
+    def begin(self) -> None:
         """Told after it, if all have come with the same number."""
         ...
 
@@ -114,7 +114,7 @@ class SharedLink:
         if owed is not None:
             self.owed = None
             tag ^= owed.number
-            owed.come()
+            owed.arrive()
         self._head[1 + step % DEPTH] = tag
         self._show()
         self._wait(step)
@@ -122,7 +122,7 @@ class SharedLink:
             self._broken = False
             self.diverged()
         if owed is not None:
-            owed.met()
+            owed.begin()
         return step
 
     def _alike(self, step: int, tag: int) -> bool:
@@ -165,7 +165,7 @@ class SharedLink:
         if x.nbytes <= _SMALL:
             if more:
                 own = np.empty_like(x)
-                combined(combine, (x, *more), own)
+                combine_arrays(combine, (x, *more), own)
                 x = own
             return self._reduce_small(x, combine, tag)
         out = pool.empty(x.shape, x.dtype)
@@ -214,7 +214,7 @@ class SharedLink:
                 slot = self._begin()
                 view = self._slot(me, slot, (stop - start,), dtype)
                 if x is None:
-                    combined(combine, [y[start:stop] for y in given], view)
+                    combine_arrays(combine, [y[start:stop] for y in given], view)
                 else:
                     view[: low - start] = x[start:low]  # nobody else needs the own part
                     view[high - start :] = x[high:stop]
@@ -247,7 +247,7 @@ class SharedLink:
                     else []
                 )
                 if sources:
-                    combined(combine, sources, into)
+                    combine_arrays(combine, sources, into)
                 slot = self._begin()
                 if sources:
                     self._slot(me, slot, (high - low,), dtype)[...] = into
@@ -278,7 +278,7 @@ class SharedLink:
                 given = [
                     own if k == me else self._slot(k, slot, into.shape, dtype, me * room) for k in range(self.size)
                 ]
-                combined(combine, given, into)
+                combine_arrays(combine, given, into)
         self._broken = False
 
     def all_gather(self, x: Ndarray, takes: Sequence[Ndarray], tag: int) -> None:

@@ -95,7 +95,9 @@ class Watch:
                 seen |= alive
                 missing = (missing or now) if rank in alive and len(alive) < count else None
                 if missing is not None and now - missing > _GONE:
-                    self._end(f"{_named(expected(seen, count) - alive)} ended without coming to distributed.initialize")
+                    self._end(
+                        f"{_name_ranks(expected_ranks(seen, count) - alive)} ended without coming to distributed.initialize"
+                    )
             if late:
                 told = [f"process {r} {found[0]}" for r, found in sorted((here or {}).items()) if r != rank]
                 known = f": {'; '.join(told)}" if told else ""
@@ -115,7 +117,7 @@ class Watch:
         os._exit(1)
 
 
-def expected(seen: set[int], count: int) -> set[int]:
+def expected_ranks(seen: set[int], count: int) -> set[int]:
     """The ranks of the `count` processes of this machine, as far as they follow from those seen there and this one's."""
     rank, place = number_in(_RANK), number_in(_LOCAL_RANK)
     if rank is None or place is None:
@@ -124,7 +126,7 @@ def expected(seen: set[int], count: int) -> set[int]:
     return row if seen <= row else seen
 
 
-def _named(ranks: set[int]) -> str:
+def _name_ranks(ranks: set[int]) -> str:
     if not ranks:
         return "a process of this machine"
     return f"process{'es' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"

@@ -47,7 +47,7 @@ _PACK_JOB = ("deep", "across", "step")  # tiles down and across; bytes from row 
 
 
 @functools.cache
-def granted() -> bool:
+def has_amx() -> bool:
     """Whether the processor has such registers, and the system lets this process use them."""
     if sys.platform != "linux" or platform.machine() != "x86_64" or not llvm.available():
         return False
@@ -66,7 +66,7 @@ def product(a: Ndarray, b: Ndarray, out: Ndarray, threads: int) -> Callable[[Nda
         return None
     (m, k), n = a.shape, b.shape[1]
     size = a.itemsize
-    if m % _SIDE or n % _SIDE or k * size % _DEEP or m * n * k < costs.TILES_FROM or not granted():
+    if m % _SIDE or n % _SIDE or k * size % _DEEP or m * n * k < costs.TILES_FROM or not has_amx():
         return None
     if out.strides[1] != 4:
         return None
@@ -119,17 +119,17 @@ def _multiplier(instruction: str) -> Kernel:
         right = w.least(w.integer("add", left, _COLUMNS), "%n")
 
         def columns(j: str, _: list[str]) -> None:
-            b = w.moved("%b", w.integer("udiv", j, 16), panel)
+            b = w.advance_address("%b", w.integer("udiv", j, 16), panel)
 
             def rows(i: str, _: list[str]) -> None:
-                a = w.moved("%a", i, "%a_step")
+                a = w.advance_address("%a", i, "%a_step")
                 for sums in range(4):
                     tile("tilezero", f"i8 {sums}")
 
                 def deep(k: str, _: list[str]) -> None:
                     # All addresses first: an instruction between the tiles' loads costs a tenth of the time.
-                    a0, b0 = w.moved(a, k, _DEEP), w.moved(b, k, _TILE)
-                    a1, b1 = w.moved(a0, 16, "%a_step"), w.moved(b0, panel, 1)
+                    a0, b0 = w.advance_address(a, k, _DEEP), w.advance_address(b, k, _TILE)
+                    a1, b1 = w.advance_address(a0, 16, "%a_step"), w.advance_address(b0, panel, 1)
                     for to, at in ((4, a0), (5, a1)):
                         tile("tileloadd64", f"i8 {to}", f"ptr {at}", "i64 %a_step")
                     for to, at in ((6, b0), (7, b1)):
@@ -138,9 +138,11 @@ def _multiplier(instruction: str) -> Kernel:
                         tile(instruction, f"i8 {sums}", f"i8 {4 + sums // 2}", f"i8 {6 + sums % 2}")
 
                 w.loop(0, "%deep", deep)
-                out = w.moved(w.moved("%out", i, "%out_step"), j, 4)
-                lower = w.moved(out, 16, "%out_step")
-                for sums, at in enumerate((out, w.moved(out, _DEEP, 1), lower, w.moved(lower, _DEEP, 1))):
+                out = w.advance_address(w.advance_address("%out", i, "%out_step"), j, 4)
+                lower = w.advance_address(out, 16, "%out_step")
+                for sums, at in enumerate(
+                    (out, w.advance_address(out, _DEEP, 1), lower, w.advance_address(lower, _DEEP, 1))
+                ):
                     tile("tilestored64", f"i8 {sums}", f"ptr {at}", "i64 %out_step")
 
             w.loop(top, bottom, rows, step=_SIDE)
@@ -150,7 +152,7 @@ def _multiplier(instruction: str) -> Kernel:
     tile("ldtilecfg", "ptr @shape")
     w.units("%tasks", task)
     tile("tilerelease")
-    return w.compiled()
+    return w.compile_function()
 
 
 @functools.cache
@@ -168,19 +170,19 @@ def _packer(each: int) -> Kernel:
 
         def pair(c: str, _: list[str]) -> None:
             begin = w.element("%b", w.integer("mul", c, 16), dtype)
-            target = w.moved("%tiles", w.integer("add", w.integer("mul", c, "%deep"), down), _TILE)
+            target = w.advance_address("%tiles", w.integer("add", w.integer("mul", c, "%deep"), down), _TILE)
 
             def line(i: str, _: list[str]) -> None:
                 row = w.integer("add", w.integer("mul", i, each), top)
                 words: Lane | None = None
                 for e in range(each):
-                    raw = w.load(w.moved(begin, w.integer("add", row, e), "%step"), dtype)
+                    raw = w.load(w.advance_address(begin, w.integer("add", row, e), "%step"), dtype)
                     word = w.binary("shl", w.convert(raw, "uint32"), w.constant(e * 32 // each, "uint32"))
                     words = word if words is None else w.binary("or", words, word)
                 assert words is not None
-                at = w.moved(target, i, _DEEP)
-                for half, place in enumerate((at, w.moved(at, beside, 1))):
-                    part = w.shuffled(words, 32, range(16 * half, 16 * half + 16))
+                at = w.advance_address(target, i, _DEEP)
+                for half, place in enumerate((at, w.advance_address(at, beside, 1))):
+                    part = w.shuffle_lanes(words, 32, range(16 * half, 16 * half + 16))
                     w.store(part, place)
                 w.at(32)
 
@@ -189,4 +191,4 @@ def _packer(each: int) -> Kernel:
         w.loop(0, "%across", pair, step=2)
 
     w.units("%deep", tiles)
-    return w.compiled()
+    return w.compile_function()

@@ -70,7 +70,7 @@ class _Symbols:
     @property
     def build(self) -> str:
         """OpenBLAS's own description of itself."""
-        return _asked(self.function("openblas_get_config"))
+        return _ask_library(self.function("openblas_get_config"))
 
     @property
     def convention(self) -> Convention:
@@ -89,7 +89,7 @@ class Library(_Symbols):
 
     def __init__(self, loaded: ctypes.CDLL, prefix: str, suffix: str) -> None:
         super().__init__(loaded, prefix, suffix)
-        self.core = _asked(self.function("openblas_get_corename"))
+        self.core = _ask_library(self.function("openblas_get_corename"))
         self.called = self.convention
         self.gemm: dict[str, Any] = {}
         self.gemv: dict[str, Any] = {}
@@ -100,7 +100,7 @@ class Library(_Symbols):
             self.gemm[char], self.gemv[char] = gemm, gemv
 
 
-def _asked(function: Any) -> str:
+def _ask_library(function: Any) -> str:
     function.restype = ctypes.c_char_p
     return (function() or b"").decode()
 
@@ -128,7 +128,7 @@ def library() -> Library | None:
     if not _found:
         with _lock:
             if not _found:
-                _found.append(_kept() or _copied())
+                _found.append(_load_kept() or _load_copy())
     return _found[0]
 
 
@@ -145,7 +145,7 @@ def prepare() -> None:
 
 def _numpys_convention() -> Convention | None:
     """How NumPy's library is called, and so every copy of it."""
-    if not _wanted():
+    if not _wants_copy():
         return None
     try:
         numpys = numpys_library()
@@ -154,17 +154,17 @@ def _numpys_convention() -> Convention | None:
     return None if numpys is None else _Symbols(_numpys_extension(), *numpys[1:3]).convention
 
 
-def _kept() -> Library | None:
+def _load_kept() -> Library | None:
     """The library that an earlier process left on disk."""
     for path, prefix, suffix, name, core in _candidates():
         with contextlib.suppress(OSError, AttributeError):
             place = kernel_store.library(_kept_name(path, core), path)
             if place is not None:
-                return Library(_opened(place, name), prefix, suffix)
+                return Library(_open_library(place, name), prefix, suffix)
     return None
 
 
-def _copied() -> Library | None:
+def _load_copy() -> Library | None:
     """A copy whose products are right. It lies on disk, for later processes, or in memory where that is not possible."""
     for path, prefix, suffix, name, core in _candidates():
         trial = _Trial(prefix, suffix, name)
@@ -186,20 +186,20 @@ class _Trial:
         self.library: Library | None = None
 
     def __call__(self, path: str) -> bool:
-        found = Library(_opened(path, self._core), *self._affixes)
+        found = Library(_open_library(path, self._core), *self._affixes)
         self.done = True
         self.library = found if _computes(found) else None
         return self.library is not None
 
 
-def _wanted() -> bool:
+def _wants_copy() -> bool:
     """Whether this system can load a copy, and the options want one."""
     return sys.platform == "linux" and hasattr(os, "memfd_create") and config.shardwise_blas == "auto"
 
 
 def _candidates() -> Iterator[tuple[str, str, str, str | None, str]]:
     """The libraries to try: path, prefix and suffix of its names, the kernels to ask it for, those that it then has."""
-    if not _wanted():
+    if not _wants_copy():
         return
     try:
         numpys = numpys_library()
@@ -229,7 +229,7 @@ def numpys_library() -> tuple[str, str, str, str] | None:
         for suffix in ("64_", "", "_64"):
             core = getattr(loaded, f"{prefix}openblas_get_corename{suffix}", None)
             if core is not None and hasattr(loaded, f"{prefix}cblas_sgemm{suffix}"):
-                return _file_of(core), prefix, suffix, _asked(core)
+                return _file_of(core), prefix, suffix, _ask_library(core)
     return None
 
 
@@ -279,7 +279,7 @@ def _in_memory(path: str, trial: _Trial) -> None:
         os.close(copy)
 
 
-def _opened(path: str, core: str | None) -> ctypes.CDLL:
+def _open_library(path: str, core: str | None) -> ctypes.CDLL:
     """Load the library, which is asked for kernels while it starts."""
     wanted = {"OPENBLAS_NUM_THREADS": "1"} | ({"OPENBLAS_CORETYPE": core} if core else {})
     with _c_environment(wanted):

@@ -113,7 +113,7 @@ class GemmPlan:
             product = _multiply if self.elementwise else product_for(a, b, view)
             found = self.products[char] = product, result
         found[0](a, b, view)
-        return result.seen(out)
+        return result.view_dense(out)
 
     def sum_narrow(self, a: Ndarray, b: Ndarray, dtype: np.dtype[Any]) -> Ndarray | None:
         """The product of blocks of small types with sums of type `dtype`; None where the processor has no way for it."""
@@ -130,7 +130,7 @@ class GemmPlan:
         if product is None:
             return None
         product(a, b, view)
-        return result.seen(out)
+        return result.view_dense(out)
 
     def _as_matrices(self, out: Ndarray) -> Ndarray:
         """The memory of the result seen as matrices."""
@@ -358,11 +358,11 @@ def _contraction_order(a: _Side, b: _Side, pairs: list[tuple[int, int]]) -> list
     as_a = sorted(pairs, key=lambda p: -abs(a.strides[p[0]]))
     as_b = sorted(pairs, key=lambda p: -abs(b.strides[p[1]]))
 
-    def copied(order: list[tuple[int, int]]) -> int:
+    def copied_elements(order: list[tuple[int, int]]) -> int:
         cost = 0 if a.merges([p[0] for p in order]) else prod(a.shape)
         return cost + (0 if b.merges([p[1] for p in order]) else prod(b.shape))
 
-    return as_b if copied(as_b) < copied(as_a) else as_a
+    return as_b if copied_elements(as_b) < copied_elements(as_a) else as_a
 
 
 def contract(lhs: Ndarray, rhs: Ndarray, lead: int, dims: DotDims, sum_dims: Ints = (), sum_size: int = 1) -> Ndarray:

@@ -124,7 +124,9 @@ class _Maker:
         shown = plan.result(self.dtype).hollow()
         for view in self.views:
             shown = kernel_of(view, self.env)(shown)
-        met: Met | None = self.group.met([shown if v is self.seen else self.given[v] for v in self.fused.inputs])
+        met: Met | None = self.group.meet_blocks(
+            [shown if v is self.seen else self.given[v] for v in self.fused.inputs]
+        )
         if met is None or met.full != shown.shape:
             return None
         if any(met.shapes[k] != met.full for k, n in enumerate(met.numbers) if n == self.position):
@@ -142,7 +144,7 @@ class _Maker:
         if len(found) < 2 or len(found) + plan.matrices > costs.PANEL_MATRICES:
             return None
         try:
-            return self._written(called, plan, second, met, found)
+            return self._write_panels(called, plan, second, met, found)
         except _NoLibrary:
             return None
 
@@ -172,7 +174,7 @@ class _Maker:
 
     # -- records ---------------------------------------------------------------------------------------------------------
 
-    def _written(
+    def _write_panels(
         self, called: blas.Convention, plan: GemmPlan, second: GemmPlan | None, met: Met, found: list[Panel]
     ) -> Specialization | None:
         left, right = (_factor(x, plan.batch) for x in plan.operands(*_read(self.product, self.given)))

@@ -79,10 +79,10 @@ _alive: dict[str, llvm.CompiledFunction] = {}
 @functools.cache
 def prepare(char: str, left: int, right: int, integer_size: int) -> None:
     """Have the function made in another thread, as a program is compiled that will probably need it."""
-    start_thread(_prepared, char, left, right, integer_size)
+    start_thread(_prepare_kernel, char, left, right, integer_size)
 
 
-def _prepared(char: str, left: int, right: int, integer_size: int) -> None:
+def _prepare_kernel(char: str, left: int, right: int, integer_size: int) -> None:
     with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the product that needs it will raise
         if llvm.available():
             function(char, left, right, integer_size, math.inf)
@@ -171,7 +171,7 @@ class _Writer(Writer):
             ) -> None:  # not unrolled: LLVM takes 6 ms for the shuffles of a square of 16
                 corner, to = self._at(source, self.integer("mul", ldb, first)), self._at(target, first)
                 columns = [self._at(corner, self.integer("mul", ldb, i)) for i in range(lanes)]
-                lines = self.transposed([self.load(column, self.dtype) for column in columns])
+                lines = self.transpose_rows([self.load(column, self.dtype) for column in columns])
                 for i, line in enumerate(lines):
                     self.store(line, self._at(to, i * self.strip))
 

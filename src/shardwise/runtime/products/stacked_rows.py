@@ -51,9 +51,9 @@ def rows_loop(dtype: str, sizes: tuple[int, int, int], left: Stack, right: Stack
     def block(w: Function, x: str, y: str, out: str, rows: int, columns: list[int]) -> None:
         sums: list[list[Lane]] = [[] for _ in range(rows)]
         for p in range(k):
-            line = [w.load(w.moved(y, 1, p * right.down + j * size), dtype) for j in columns]
+            line = [w.load(w.advance_address(y, 1, p * right.down + j * size), dtype) for j in columns]
             for i in range(rows):
-                one = w.scalar(w.moved(x, 1, i * left.down + p * left.across), dtype)
+                one = w.scalar(w.advance_address(x, 1, i * left.down + p * left.across), dtype)
                 sums[i] = (
                     [w.fma(one, v, s) for v, s in zip(line, sums[i], strict=True)]
                     if p
@@ -61,7 +61,7 @@ def rows_loop(dtype: str, sizes: tuple[int, int, int], left: Stack, right: Stack
                 )
         for i, row in enumerate(sums):
             for j, value in zip(columns, row, strict=True):
-                w.store(value, w.moved(out, 1, (i * n + j) * size))
+                w.store(value, w.advance_address(out, 1, (i * n + j) * size))
 
     def body(w: Function, unit: str) -> None:
         begin = w.integer("mul", unit, "%chunk")
@@ -70,14 +70,14 @@ def rows_loop(dtype: str, sizes: tuple[int, int, int], left: Stack, right: Stack
         def product(number: str, _: list[str]) -> None:
             w.at(width)
             spans = left.step, right.step, m * n * size
-            x, y, out = (w.moved(f"%{name}", number, span) for name, span in zip("xyz", spans, strict=True))
+            x, y, out = (w.advance_address(f"%{name}", number, span) for name, span in zip("xyz", spans, strict=True))
             for c in range(0, len(firsts), most):
                 columns = firsts[c : c + most]
                 rows = min(m, max(1, _BLOCK // len(columns)))
                 whole = m - m % rows
 
                 def some(i: str, _: list[str], rows: int = rows, columns: list[int] = columns) -> None:
-                    block(w, w.moved(x, i, left.down), y, w.moved(out, i, n * size), rows, columns)
+                    block(w, w.advance_address(x, i, left.down), y, w.advance_address(out, i, n * size), rows, columns)
 
                 w.loop(0, whole, some, step=rows)
                 if whole < m:

@@ -141,14 +141,16 @@ def task_walker(char: str, line: bool, integer_size: int) -> Kernel | None:
     scalars = ("1.0", "0.0") if char in "fd" else (w.cast("%one", "ptr"), w.cast("%zero", "ptr"))
 
     def multiply(task: str) -> None:
-        words = w.moved("%job", w.integer("add", w.integer("mul", task, TASK), len(TASK_HEAD)), 8)
+        words = w.advance_address("%job", w.integer("add", w.integer("mul", task, TASK), len(TASK_HEAD)), 8)
         *offsets, m, n = [w.entry(words, i) for i in range(TASK)]
-        places = [w.moved(base, offset, 1) for base, offset in zip(("%a", "%b", "%out"), offsets, strict=True)]
+        places = [
+            w.advance_address(base, offset, 1) for base, offset in zip(("%a", "%b", "%out"), offsets, strict=True)
+        ]
         flags, sizes = (("%left",), (m, n)) if line else (("%left", "%right"), (m, n, "%depth"))
         w.multiply(function, flags, sizes, places, ("%a_step", "%b_step", "%out_step"), scalars)
 
     w.units("%tasks", multiply, "%chunk")
-    return w.compiled(slower=0)  # the products are computed elsewhere
+    return w.compile_function(slower=0)  # the products are computed elsewhere
 
 
 @functools.cache
@@ -159,26 +161,26 @@ def panel_walker(char: str, integer_size: int) -> Kernel:
     all slots, those that the present loop takes, and its own slots.
     """
     w = _Walker(_HEAD, (), char, integer_size)
-    thread = w.ticket(w.moved("%counter", 1, 8))
-    own = w.moved(w.entry("%pointers", "%outside", "ptr"), thread, "%bytes")
-    table = w.moved(own, 1, _COUNTERS)
-    places = w.moved(table, w.integer("add", "%outside", "%own"), 8)
+    thread = w.ticket(w.advance_address("%counter", 1, 8))
+    own = w.advance_address(w.entry("%pointers", "%outside", "ptr"), thread, "%bytes")
+    table = w.advance_address(own, 1, _COUNTERS)
+    places = w.advance_address(table, w.integer("add", "%outside", "%own"), 8)
 
     def slot_outside(i: str, _: list[str]) -> None:
         w.set_entry(table, i, w.entry("%pointers", i, "ptr"), "ptr")
 
     def own_slot(i: str, _: list[str]) -> None:
         offset = w.entry("%job", w.integer("add", i, len(_HEAD)))
-        w.set_entry(table, w.integer("add", i, "%outside"), w.moved(own, offset, 1), "ptr")
+        w.set_entry(table, w.integer("add", i, "%outside"), w.advance_address(own, offset, 1), "ptr")
 
     w.loop(0, "%outside", slot_outside)
     w.loop(0, "%own", own_slot)
 
     def address(slot: str, offset: str) -> str:
-        return w.moved(w.entry(table, slot, "ptr"), offset, 1)
+        return w.advance_address(w.entry(table, slot, "ptr"), offset, 1)
 
     def record(number: str, _: list[str]) -> None:
-        at = w.moved("%job", w.integer("add", w.integer("mul", number, _RECORD), "%records"), 8)
+        at = w.advance_address("%job", w.integer("add", w.integer("mul", number, _RECORD), "%records"), 8)
         kind, function, *words = [w.entry(at, i) for i in range(_RECORD)]
         function = w.cast(function, "ptr")
 
@@ -191,7 +193,7 @@ def panel_walker(char: str, integer_size: int) -> Kernel:
             job, count, first = words[:3]
 
             def place(i: str, _: list[str]) -> None:
-                pair = w.moved("%job", w.integer("add", w.integer("mul", i, 2), first), 8)
+                pair = w.advance_address("%job", w.integer("add", w.integer("mul", i, 2), first), 8)
                 w.set_entry(places, i, address(w.entry(pair, 0), w.entry(pair, 1)), "ptr")
 
             w.loop(0, count, place)
@@ -202,8 +204,8 @@ def panel_walker(char: str, integer_size: int) -> Kernel:
         w.branch(w.test("eq", kind, _PRODUCT), product, loop)
 
     def panel(number: str) -> None:
-        first = w.moved("%job", w.integer("add", "%firsts", number), 8)
+        first = w.advance_address("%job", w.integer("add", "%firsts", number), 8)
         w.loop(w.entry(first, 0), w.entry(first, 1), record)
 
     w.units("%panels", panel)
-    return w.compiled(slower=0)
+    return w.compile_function(slower=0)

@@ -24,8 +24,8 @@ from shardwise.runtime.small.devices import over_devices
 from shardwise.runtime.small.forms import form_of
 from shardwise.runtime.small.group import Group, GroupReduction, along_all, write_group
 from shardwise.runtime.small.leads import axes_reduced
-from shardwise.runtime.small.loops import reduced, store
-from shardwise.runtime.small.moves import cells, in_cell, stored
+from shardwise.runtime.small.loops import reduce_in_register, store
+from shardwise.runtime.small.moves import cells, in_cell, store_boxes
 
 
 class BodyWriter:
@@ -83,14 +83,14 @@ class BodyWriter:
     def value(self, atom: Atom) -> Value:
         """The value of an atom; a literal is one element."""
         if isinstance(atom, Literal):
-            return self.code.known(atom.value, dtype_name(atom.aval), (1,) * self.code.lead)
+            return self.code.constant_value(atom.value, dtype_name(atom.aval), (1,) * self.code.lead)
         value = self.values[atom]
         return self._put_together(atom, value) if value.boxes else value
 
     def _put_together(self, var: Var, value: Value) -> Value:
         """A value that is in boxes, in memory from now on."""
         into = self._memory(var, value.shape)
-        stored(self.code, value, into)
+        store_boxes(self.code, value, into)
         self.values[var] = into
         self.code.hold(into)
         self.code.release(value)
@@ -124,7 +124,7 @@ class BodyWriter:
         if crossed:
             results = [self._over_devices(eqn, operands, form, crossed)]
         elif eqn.op.fold is not None:
-            results = [reduced(self.code, eqn, self.code.settled(operands[0]))]
+            results = [reduce_in_register(self.code, eqn, self.code.settle_value(operands[0]))]
         else:
             assert form is not None
             wanted = [self.wanted.get(v) for v in eqn.outputs]
@@ -220,14 +220,16 @@ class BodyWriter:
             return shape[:lead] + (1,) * (rank - len(shape)) + shape[lead:]
         value = self._raw(atom)
         same = value.boxes and len(value.shape) == rank
-        return value.shape if same else self.code.aligned(self.value(atom), rank).shape
+        return value.shape if same else self.code.align_rank(self.value(atom), rank).shape
 
     def _in_register(self, eqn: Equation, inner: Shape, shape: Shape) -> None:
         code, (out,) = self.code, eqn.outputs
         lanes = list[Lane]()
         for atom in eqn.inputs:
             value = self.value(atom)
-            lanes.append(_one(code, value) if inner != shape else code.lane_of(code.aligned(value, len(shape)), inner))
+            lanes.append(
+                _one(code, value) if inner != shape else code.lane_of(code.align_rank(value, len(shape)), inner)
+            )
         width = math.prod(inner)
         dtype = dtype_name(out.aval)
         lane = code.at(width).emit(eqn.op, lanes, eqn.params, dtype)
@@ -267,7 +269,7 @@ class BodyWriter:
                 )
                 write_group(code, Group(size, here, leaf, there))
         for var, value in (results | made).items():
-            self._define(var, code.settled(value))
+            self._define(var, code.settle_value(value))
         for e in members:
             self._used(e)
         code.tidy()

@@ -1,6 +1,6 @@
 """Where the elements of a value come from that is put together from others: boxes of evenly spaced elements.
 
-Comes in: per element of the result the number of its source (`numbered`). Goes out: boxes of the result that copy loops can fill.
+Comes in: per element of the result the number of its source (`number_elements`). Goes out: boxes of the result that copy loops can fill.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Even:
         return tuple(slice(a, a + n) for a, n in zip(self.start, self.shape, strict=True))
 
 
-def numbered(source: int, shape: Shape) -> Numbers:
+def number_elements(source: int, shape: Shape) -> Numbers:
     """The numbers of a source's elements; a kernel that fills with zeros leaves 0 for them."""
     return ((source + 1) << _SOURCE) + np.arange(np.prod(shape, dtype=np.int64)).reshape(shape)
 

@@ -111,7 +111,7 @@ class Code(Writer):
             buffer.uses += 1  # for ever
         return made
 
-    def polled(self, counter: str, every: int) -> None:
+    def poll_signals(self, counter: str, every: int) -> None:
         """Look, in every `every`-th round (a power of two), whether Python has a signal to handle; if that raised, return."""
         self.polls = True
         low = self.value(f"and i64 {counter}, {every - 1}")
@@ -163,7 +163,7 @@ class Code(Writer):
 
     # -- forms of values -----------------------------------------------------------------------------------------------------
 
-    def known(self, array: np.ndarray[Any, Any], dtype: str, shape: Shape | None = None) -> Value:
+    def constant_value(self, array: np.ndarray[Any, Any], dtype: str, shape: Shape | None = None) -> Value:
         """A constant."""
         return Value(array.shape if shape is None else shape, dtype, constant=array)
 
@@ -171,7 +171,7 @@ class Code(Writer):
         """A value that is in a register."""
         return Value(shape, dtype, lane=lane, width=self.width if width is None else width)
 
-    def aligned(self, value: Value, rank: int) -> Value:
+    def align_rank(self, value: Value, rank: int) -> Value:
         """`value` with dims of size 1 behind the leading ones, so that it has `rank` dims."""
         missing = rank - len(value.shape)
         if not missing:
@@ -197,9 +197,9 @@ class Code(Writer):
             if value.width == n and (n == 1 or value.shape == shape):
                 return value.lane
             if value.width == 1:
-                return self.shuffled(value.lane, 1, [0] * n)
+                return self.shuffle_lanes(value.lane, 1, [0] * n)
             places = np.broadcast_to(np.arange(value.width).reshape(value.shape), shape)
-            return self.shuffled(value.lane, value.width, places.ravel().tolist())
+            return self.shuffle_lanes(value.lane, value.width, places.ravel().tolist())
         steps = tuple(0 if m == 1 else s for m, s in zip(value.shape, value.steps, strict=True))
         return self.read(value.place, shape, steps, value.dtype)
 
@@ -207,7 +207,7 @@ class Code(Writer):
         kind = TYPES[dtype]
         return Lane("<" + ", ".join(f"{kind} {scalar_text(x.item(), kind)}" for x in array.ravel()) + ">", dtype)
 
-    def settled(self, value: Value) -> Value:
+    def settle_value(self, value: Value) -> Value:
         """`value` in a register if it is small and in memory."""
         if value.place and value.size <= costs.REGISTER_ELEMENTS:
             return self.of_lane(self.lane_of(value), value.shape, value.dtype, value.size)

@@ -45,7 +45,7 @@ class _Carry:
     chain: tuple[Var, ...] = ()  # its values in the body, if all lie in the first one's memory
     last: Value | None = None  # that memory, after the loop
 
-    def carried(self) -> list[tuple[str, str]]:
+    def loop_registers(self) -> list[tuple[str, str]]:
         """(type, first value) of the registers that the loop carries for it."""
         if self.chain:
             return []
@@ -59,7 +59,7 @@ class _Carry:
             return self.first
         if not self.turns:
             parts = [Lane(ref, part.dtype) for ref, part in zip(refs, self.parts, strict=True)]
-            return replace(self.first, lane=code.at(self.first.size).joined(parts))
+            return replace(self.first, lane=code.at(self.first.size).join_parts(parts))
         owners = (*self.first.owners, *self.turns[0].owners, *self.turns[1].owners)
         return replace(self.first, place=refs[0], owners=owners)
 
@@ -75,16 +75,16 @@ class _Carry:
             return []
         if self.turns:
             return [refs[1], refs[2], refs[1]]
-        value = code.aligned(code.settled(value), len(self.first.shape))
-        return [part.ref for part in code.taken_apart(code.lane_of(value, self.first.shape))]
+        value = code.align_rank(code.settle_value(value), len(self.first.shape))
+        return [part.ref for part in code.take_apart(code.lane_of(value, self.first.shape))]
 
 
 def _carry(code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into: Value | None) -> _Carry:
-    value = code.aligned(value, len(shape))
+    value = code.align_rank(value, len(shape))
     if math.prod(shape) <= costs.REGISTER_ELEMENTS:
         lane = code.lane_of(value, shape)
         first = code.of_lane(lane, shape, value.dtype, math.prod(shape))
-        return _Carry(first, parts=tuple(code.taken_apart(lane)))
+        return _Carry(first, parts=tuple(code.take_apart(lane)))
     if chain:
         memory = code.buffer(shape, value.dtype) if into is None or into.shape != shape else into
         if (value.place, value.steps) != (memory.place, memory.steps):
@@ -144,26 +144,26 @@ def _counted_loop(
         row = i
         if loop.reverse and length > 1:
             row = code.integer("sub", length - 1, i)
-        given = [*consts, *carries.values(refs), *[code.settled(_row(code, x, row)) for x in xs]]
+        given = [*consts, *carries.values(refs), *[code.settle_value(_row(code, x, row)) for x in xs]]
         results = body.inner(inner, given, stable, carries.places()).run(
             [*carries.targets(refs), *[_row(code, y, row) for y in ys]]
         )
         after = carries.nexts(refs, results)
         if every and i != "0":
-            code.polled(i, every)
+            code.poll_signals(i, every)
         return after
 
     with_held = [*carries.memory(), *xs, *ys]
     for v in with_held:
         code.hold(v)
-    last = code.loop(0, length, step, carries.carried())
-    results = [*carries.results(last), *[code.settled(y) for y in ys]]
+    last = code.loop(0, length, step, carries.loop_registers())
+    results = [*carries.results(last), *[code.settle_value(y) for y in ys]]
     for v in with_held:
         code.release(v)
     return results
 
 
-def mapped(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+def map_entries(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
     """An op applied to each entry along the first own dim of the operands that are mapped: a loop."""
     code, params, lead = body.code, eqn.params, body.code.lead
     which = params["mapped"]
@@ -182,7 +182,7 @@ def mapped(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Va
 
     def step(i: str, _: list[str]) -> list[str]:
         outs = [_row(code, v, i) for v in made]
-        rows = [code.settled(_row(code, v, i)) if m else v for v, m in zip(given, which, strict=True)]
+        rows = [code.settle_value(_row(code, v, i)) if m else v for v, m in zip(given, which, strict=True)]
         if (given[0].place, given[0].steps) == (made[0].place, made[0].steps):  # updated where it lies
             rows[0] = outs[0]
         for value, out in zip(form.write(body, inner, rows, outs), outs, strict=True):
@@ -193,7 +193,7 @@ def mapped(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Va
     code.loop(0, params["size"], step)
     for v in held:
         code.release(v)
-    return [code.settled(v) for v in made]
+    return [code.settle_value(v) for v in made]
 
 
 def _row(code: Code, x: Value, i: str) -> Value:
@@ -202,7 +202,9 @@ def _row(code: Code, x: Value, i: str) -> Value:
     shape = x.shape[:d] + x.shape[d + 1 :]
     if x.even:
         return replace(x, shape=shape)
-    return replace(x, shape=shape, steps=x.steps[:d] + x.steps[d + 1 :], place=code.moved(x.place, i, x.steps[d]))
+    return replace(
+        x, shape=shape, steps=x.steps[:d] + x.steps[d + 1 :], place=code.advance_address(x.place, i, x.steps[d])
+    )
 
 
 class _Carries:
@@ -234,13 +236,13 @@ class _Carries:
         """The memory that stays in use while the loop runs."""
         return [v for c in self.carries if c is not None for v in (c.first, *c.turns)]
 
-    def carried(self) -> list[tuple[str, str]]:
-        return [item for c in self.carries if c is not None for item in c.carried()]
+    def loop_registers(self) -> list[tuple[str, str]]:
+        return [item for c in self.carries if c is not None for item in c.loop_registers()]
 
     def _cut(self, refs: Sequence[str]) -> list[Sequence[str]]:
         out, k = list[Sequence[str]](), 0
         for c in self.carries:
-            n = 0 if c is None else len(c.carried())
+            n = 0 if c is None else len(c.loop_registers())
             out.append(refs[k : k + n])
             k += n
         return out
@@ -278,21 +280,21 @@ def _loop_until(body: BodyWriter, loop: Loop, values: list[Value], wanted: list[
     carries = _Carries(code, loop, values[loop.carry], carry_shapes(loop, values, code.env), wanted)
     every = _poll_every(loop.body, None)
 
-    def going(refs: list[str]) -> str:
+    def test_carries(refs: list[str]) -> str:
         (value,) = body.inner(test, [*test_consts, *carries.values(refs[1:])], len(test_consts)).run()
-        lane = code.lane_of(code.aligned(value, 0) if not code.lead else value, value.shape)
+        lane = code.lane_of(code.align_rank(value, 0) if not code.lead else value, value.shape)
         return code.value(f"extractelement <1 x i1> {lane.ref}, i64 0")
 
     def round_(refs: list[str]) -> list[str]:
         given = [*consts, *carries.values(refs[1:])]
         results = body.inner(loop.body, given, len(consts), carries.places()).run(carries.targets(refs[1:]))
         after = carries.nexts(refs[1:], results)
-        code.polled(refs[0], every)
+        code.poll_signals(refs[0], every)
         return [code.integer("add", refs[0], 1), *after]
 
     for v in carries.memory():
         code.hold(v)
-    last = code.repeat([("i64", "0"), *carries.carried()], going, round_)
+    last = code.repeat([("i64", "0"), *carries.loop_registers()], test_carries, round_)
     results = carries.results(last[1:])
     for v in carries.memory():
         code.release(v)
@@ -328,7 +330,7 @@ def _branches(
         def run() -> list[str]:
             results = body.inner(branch, operands, 0, own).run(made)
             return [
-                code.lane_of(code.aligned(code.settled(r), len(s)), s).ref
+                code.lane_of(code.align_rank(code.settle_value(r), len(s)), s).ref
                 for r, s, m in zip(results, shapes, made, strict=True)
                 if m is None
             ]

@@ -23,7 +23,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import Reduction, dtype_name
 from shardwise.runtime.monoids import MONOIDS, Monoid
-from shardwise.runtime.small.boxes import Even, even_boxes, numbered
+from shardwise.runtime.small.boxes import Even, even_boxes, number_elements
 from shardwise.runtime.small.code import Code, Unwritable, Value
 from shardwise.runtime.small.group import Group, GroupReduction, along_all, write_group
 from shardwise.runtime.small.loops import dense, pointwise, reduce_lanes
@@ -43,7 +43,7 @@ def reduction_fits(eqn: Equation, kind: str) -> bool:
     return eqn.params.get("groups") is None and takes_type(eqn.inputs[0].aval, MONOIDS[kind].fold.kinds)
 
 
-def all_reduced(
+def write_all_reduce(
     body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]
 ) -> list[Value]:
     """The collective."""
@@ -69,7 +69,7 @@ def over_devices(
     shape = tuple(1 if d in loops else n for d, n in enumerate(x.shape) if d not in dims)
     if gone:
         kept = tuple(n for d, n in enumerate(x.shape) if d not in gone)
-        x = code.settled(x)
+        x = code.settle_value(x)
         if x.size <= costs.REGISTER_ELEMENTS:
             x = replace(reduce_lanes(code, monoid.fold, x, gone, dtype), shape=shape)
         else:
@@ -79,7 +79,7 @@ def over_devices(
             flat = replace(into, shape=kept, steps=steps)
             gathered = GroupReduction(Reduction(monoid.fold, 0, x.dtype), along_all(flat, x.shape, gone))
             write_group(code, Group(x.shape, {0: code.in_memory(x)}, lambda values: None, {}, gone, [gathered]))
-            x = code.settled(into)
+            x = code.settle_value(into)
     if copies == 1 or monoid.repeated is None:
         return x
     if not monoid.linear:
@@ -91,7 +91,7 @@ def move_elements(
     body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]
 ) -> list[Value]:
     """The result of a collective that moves elements."""
-    return [relocated(body.code, eqn.outputs[0], values, kernel_of(body.code, eqn), wanted[0])]
+    return [relocate_elements(body.code, eqn.outputs[0], values, kernel_of(body.code, eqn), wanted[0])]
 
 
 def moves_fit(eqn: Equation, spread: Spread) -> bool:
@@ -105,17 +105,17 @@ def moves_fit(eqn: Equation, spread: Spread) -> bool:
     return len(params.get("pieces", ())) + math.prod(params["sizes"]) <= costs.SMALL_BOXES
 
 
-def relocated(code: Code, out: Var, values: Sequence[Value], kernel: Kernel, wanted: Value | None) -> Value:
+def relocate_elements(code: Code, out: Var, values: Sequence[Value], kernel: Kernel, wanted: Value | None) -> Value:
     """The result of a `kernel` that moves elements of values and fills in zeros."""
     dtype = dtype_name(out.aval)
-    numbers = kernel(*[numbered(k, v.shape) for k, v in enumerate(values)])
+    numbers = kernel(*[number_elements(k, v.shape) for k, v in enumerate(values)])
     boxes = even_boxes(numbers, costs.SMALL_BOXES)
     if boxes is None:
         raise Unwritable(f"more than {costs.SMALL_BOXES} boxes of elements that move alike")
     sources = {b.source: values[b.source] for b in boxes if b.source is not None}
     sources = {k: v if v.even else dense(code, v) for k, v in sources.items()}
     parts = [
-        code.known(np.zeros((1,) * numbers.ndim, physical(out.aval.dtype)), dtype)
+        code.constant_value(np.zeros((1,) * numbers.ndim, physical(out.aval.dtype)), dtype)
         if b.source is None
         else _box_of(code, sources[b.source], b)
         for b in boxes
@@ -128,5 +128,5 @@ def relocated(code: Code, out: Var, values: Sequence[Value], kernel: Kernel, wan
 def _box_of(code: Code, x: Value, box: Even) -> Value:
     if x.even:
         return replace(x, shape=box.shape)
-    place = code.moved(x.place, "1", box.first * x.itemsize)
-    return code.settled(replace(x, shape=box.shape, steps=tuple(s * x.itemsize for s in box.steps), place=place))
+    place = code.advance_address(x.place, "1", box.first * x.itemsize)
+    return code.settle_value(replace(x, shape=box.shape, steps=tuple(s * x.itemsize for s in box.steps), place=place))

@@ -98,17 +98,17 @@ def _copy_turned(code: Code, value: Value, into: Value) -> bool:
     if down == along or min(extents[down], extents[along]) < size:
         return False
 
-    def moved(places: Sequence[str], at: str, d: int) -> list[str]:
-        return [code.moved(place, at, own[d]) for place, own in zip(places, loops.strides, strict=True)]
+    def advance_all(places: Sequence[str], at: str, d: int) -> list[str]:
+        return [code.advance_address(place, at, own[d]) for place, own in zip(places, loops.strides, strict=True)]
 
     def square(places: Sequence[str]) -> None:
         code.at(size).turn(places[0], here[along], places[1], there[down], into.dtype)
 
     def column(places: Sequence[str]) -> None:
-        code.row(extents[along], lambda i: square(moved(places, i, along)), size)
+        code.row(extents[along], lambda i: square(advance_all(places, i, along)), size)
 
     def rows(places: Sequence[str]) -> None:
-        code.row(extents[down], lambda i: column(moved(places, i, down)), size)
+        code.row(extents[down], lambda i: column(advance_all(places, i, down)), size)
 
     others = [d for d in range(len(extents)) if d not in (down, along)]
     steps = [[own[d] for d in others] for own in loops.strides]
@@ -152,7 +152,9 @@ def write_group(code: Code, group: Group) -> None:
             code.write(result, into.place, (1 if roles.along else width,), (into.steps[roles.lane],))
 
     def advance(places: list[str], at: str) -> list[str]:
-        return [code.moved(place, at, one.steps[roles.lane]) for place, one in zip(places, stored, strict=True)]
+        return [
+            code.advance_address(place, at, one.steps[roles.lane]) for place, one in zip(places, stored, strict=True)
+        ]
 
     def write_strips(places: list[str], count: int) -> None:
         if roles.along:
@@ -186,7 +188,7 @@ def _is_crossed(loops: MemoryLoops, roles: Roles, values: Sequence[Value]) -> bo
 
 def _readable(code: Code, value: Value, rank: int) -> Value:
     """An operand with `rank` dims in memory, or the same everywhere."""
-    value = code.aligned(value, rank)
+    value = code.align_rank(value, rank)
     return value if value.place or value.even else code.in_memory(value)
 
 

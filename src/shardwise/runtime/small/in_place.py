@@ -73,7 +73,7 @@ class _Values:
             if at is None:
                 return ()
             eqn = self.program.equations[at]
-            old = _overwritten(eqn, chain[-1], self.spread)
+            old = _overwritten_operand(eqn, chain[-1], self.spread)
             if not isinstance(old, Var) or old in self.outputs or list(eqn.inputs).count(old) != 1:
                 return ()
             readers = [i for i in self.used[old] if i != at]
@@ -83,7 +83,7 @@ class _Values:
         return tuple(chain[::-1])
 
 
-def _overwritten(eqn: Equation, new: Var, spread: Spread) -> object:
+def _overwritten_operand(eqn: Equation, new: Var, spread: Spread) -> object:
     """The operand in whose memory the equation can leave its result `new`: of an update, or of loops and branches of updates."""
     if is_update(eqn):
         return eqn.inputs[0]

@@ -66,7 +66,7 @@ def _fits(array: np.ndarray[Any, Any]) -> tuple[int, bool]:
     return ctypes.c_void_p.from_address(at + _DATA).value or 0, flags & _FIT == _FIT and order != _SWAPPED
 
 
-def _understood() -> bool:
+def _understands_objects() -> bool:
     """Whether tuples and arrays are built as `_fits` takes them to be."""
     grid = np.zeros((4, 6), np.float32)
     samples = [grid, grid[1:], grid.T, grid[:, ::2], np.zeros((), np.int8), np.zeros(3, np.dtype("i4").newbyteorder()),
@@ -82,7 +82,7 @@ def available() -> bool:
     return _known[0] and llvm.available()
 
 
-_known = [_understood()]
+_known = [_understands_objects()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class SmallKernel:
     def _run_for(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
         """The function. A patient program runs the ops' kernels until it was called often enough for compilation to pay."""
         if not self._patient:
-            return self._compiled(leads)
+            return self._compile_for(leads)
         by_kernel, left = Plan(self.program, self._env).run, costs.SMALL_PATIENCE
 
         def run(*blocks: Ndarray, **memory: Ndarray) -> tuple[Ndarray, ...]:
@@ -133,7 +133,7 @@ class SmallKernel:
             left -= 1
             if left >= 0:
                 return by_kernel(*blocks)
-            made = self._compiled(leads)
+            made = self._compile_for(leads)
             if self._env.lead:
                 self._made[tuple(leads)] = made
             else:
@@ -142,9 +142,11 @@ class SmallKernel:
 
         return run
 
-    def _compiled(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
+    def _compile_for(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
         try:
-            function = compiled_in_parts(self.program, leads, self._env) or compiled(self.program, leads, self._env)
+            function = compiled_in_parts(self.program, leads, self._env) or compile_program(
+                self.program, leads, self._env
+            )
         except Unwritable:
             return Plan(self.program, self._env).run
         self._updates[tuple(leads)] = function.updates
@@ -180,7 +182,7 @@ def _writable(block: Ndarray) -> bool:
 _Updates = dict[int, tuple[int, tuple[Var, ...]]]
 
 
-def _updated(program: Program, leads: Sequence[Shape], outs: Sequence[Shape], env: Env) -> _Updates:
+def _find_updates(program: Program, leads: Sequence[Shape], outs: Sequence[Shape], env: Env) -> _Updates:
     """By large result that updates windows of an operand: the operand's position, and all values from it to the result."""
     found: _Updates = {}
     for j, (shape, result) in enumerate(zip(outs, program.outputs, strict=True)):
@@ -204,7 +206,7 @@ def _copy(shape: Shape, dtype: np.dtype[Any], x: Ndarray) -> Ndarray:
     return out
 
 
-def _fitting(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
+def _fit_operand(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
     """`x` as functions need it, or a copy."""
     if x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative:
         return x
@@ -239,7 +241,9 @@ class _Elsewhere:
         if not strides:
             return None
         if strides not in self._made and len(self._made) < _MOST_STRIDES:
-            self._made[strides] = compiled(self._program, self._leads, self._env, dict(strides), self._in_parts).run
+            self._made[strides] = compile_program(
+                self._program, self._leads, self._env, dict(strides), self._in_parts
+            ).run
         return self._made.get(strides)
 
 
@@ -249,9 +253,9 @@ def compiled_in_parts(program: Program, leads: Sequence[Shape], env: Env) -> Sma
     if parts is None:
         return None
     outs = _result_shapes(program, leads, env)
-    if _updated(program, leads, outs, env):
+    if _find_updates(program, leads, outs, env):
         return None
-    part = compiled(program, parts.leads(leads), env, in_parts=True)
+    part = compile_program(program, parts.leads(leads), env, in_parts=True)
     makes = [(_maker(shape, v), shape, physical(v.aval.dtype)) for shape, v in zip(outs, program.outputs, strict=True)]
     return SmallProgram(InParts(parts, part.run, makes, list(TOOLS)))
 
@@ -265,7 +269,7 @@ def _maker(shape: Shape, v: Any) -> Callable[..., Ndarray]:
     return np.empty if _nbytes(shape, v) < costs.SMALL_POOLED_FROM else pool.empty
 
 
-def compiled(
+def compile_program(
     program: Program,
     leads: Sequence[Shape],
     env: Env,
@@ -277,16 +281,16 @@ def compiled(
     results, as `r{j}`, and `tools`, and lets other threads run.
     """
     outs = _result_shapes(program, leads, env)
-    found = _updated(program, leads, outs, env)
+    found = _find_updates(program, leads, outs, env)
     inputs = [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)]
     cost, endless = small_cost(program, env.spread), _endless(program)
     long = in_parts or cost >= costs.SMALL_UNLOCKED or endless
     text, scratch = module(program, inputs, outs, env, found, strides, long)
     slower = math.inf if endless else costs.DRAFT_SMALL * cost
-    function = llvm.compile_function("kernel", text, slower).called_as(_CALL)
+    function = llvm.compile_function("kernel", text, slower).as_ctypes(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]
     results = [f"r{i}" for i in range(len(outs))]
-    space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "fitting": _fitting,
+    space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "fitting": _fit_operand,
                              "tools": _tools, "asarray": np.asarray, "byte": np.dtype(np.uint8)}  # fmt: skip
     placed = [f"r{j}" for j in (range(len(outs)) if in_parts else found)]
     lines = [f"def run({', '.join([*names, *(f'{r}=None' for r in placed), 'tools=tools'])}):"]
@@ -345,8 +349,8 @@ def module(
     code.met = _count_ops(program)
     arrays = len(inputs) + len(outputs)
     for k in range(arrays):
-        code.line(f"%array{k} = load ptr, ptr {code.moved('%given', 1, _ITEMS + 8 * k)}, align 8")
-        code.line(f"%data{k} = load ptr, ptr {code.moved(f'%array{k}', 1, _DATA)}, align 8")
+        code.line(f"%array{k} = load ptr, ptr {code.advance_address('%given', 1, _ITEMS + 8 * k)}, align 8")
+        code.line(f"%data{k} = load ptr, ptr {code.advance_address(f'%array{k}', 1, _DATA)}, align 8")
     _check_operands(code, [k for k in range(len(inputs)) if k not in strides])
     memory = code.slot()
     if long:
@@ -362,7 +366,7 @@ def module(
         given[k] = replace(given[k], steps=steps)
     for j, (i, _) in updated.items():
         given[i] = wanted[j] = replace(wanted[j], updated=True)
-    values = [code.settled(v) for v in given[: len(inputs)]]
+    values = [code.settle_value(v) for v in given[: len(inputs)]]
     BodyWriter(code, program, values, 0, {v: wanted[j] for j, (_, chain) in updated.items() for v in chain[1:]}).run(
         wanted
     )
@@ -373,7 +377,7 @@ def module(
         code.line("call void %back(ptr %now)")
     code.line("ret i32 0")
     if code.polls:
-        code.declare("interrupted", _interrupted())
+        code.declare("interrupted", _interrupt_check())
     if code.scratch:
         memory += [
             f"  %arena.item = getelementptr i8, ptr %given, i64 {_ITEMS + 8 * arrays}",
@@ -388,13 +392,13 @@ def module(
     return module_of(code, f"define i32 @kernel(ptr %given, ptr %tools) #0 {{\n{code.body()}\n}}"), code.scratch
 
 
-def _interrupted() -> str:
+def _interrupt_check() -> str:
     """``interrupted(tools, held)``: let other threads of Python run and look at signals; whether a handler raised."""
     w = Flow()
     w.start("entry")
 
     def tool(number: int) -> str:
-        return w.value(f"load ptr, ptr {w.moved('%tools', number, 8)}, align 8")
+        return w.value(f"load ptr, ptr {w.advance_address('%tools', number, 8)}, align 8")
 
     w.line(f"call void {tool(1)}(ptr {w.value('load ptr, ptr %held, align 8')})")
     raised = w.value(f"call i32 {tool(2)}()")
@@ -408,10 +412,10 @@ def _check_operands(code: Code, operands: Iterable[int]) -> None:
     """Return 1 unless these operands are in C order, aligned, and of this machine's byte order."""
     good = "true"
     for k in operands:
-        flags = code.value(f"load i32, ptr {code.moved(f'%array{k}', 1, _FLAGS)}, align 4")
+        flags = code.value(f"load i32, ptr {code.advance_address(f'%array{k}', 1, _FLAGS)}, align 4")
         fits = code.value(f"icmp eq i32 {code.value(f'and i32 {flags}, {_FIT}')}, {_FIT}")
-        dtype = code.value(f"load ptr, ptr {code.moved(f'%array{k}', 1, _TYPE)}, align 8")
-        order = code.value(f"load i8, ptr {code.moved(dtype, 1, _ORDER)}, align 1")
+        dtype = code.value(f"load ptr, ptr {code.advance_address(f'%array{k}', 1, _TYPE)}, align 8")
+        order = code.value(f"load i8, ptr {code.advance_address(dtype, 1, _ORDER)}, align 1")
         native = code.value(f"icmp ne i8 {order}, {_SWAPPED}")
         good = code.value(f"and i1 {good}, {code.value(f'and i1 {fits}, {native}')}")
     code.returns(code.value(f"xor i1 {good}, true"), "i32 1")

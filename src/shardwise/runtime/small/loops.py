@@ -62,7 +62,7 @@ def running_fits(eqn: Equation, spread: Spread) -> bool:
     return takes_type(x, "iuwc") and not any(eqn.params.get("sum_axes", ()))
 
 
-def running(
+def write_running(
     body: BodyWriter,
     eqn: Equation,
     values: Sequence[Value],
@@ -85,17 +85,17 @@ def running(
 
     def row(value: Value, i: str) -> Value:
         shape, steps = (v[:axis] + v[axis + 1 :] for v in (value.shape, value.steps))
-        return replace(value, shape=shape, steps=steps, place=code.moved(value.place, i, value.steps[axis]))
+        return replace(value, shape=shape, steps=steps, place=code.advance_address(value.place, i, value.steps[axis]))
 
     first, there = (row(value, str(n - 1 if reverse else 0)) for value in (x, into))
 
-    def begun(lanes: list[Lane]) -> Lane:
+    def begin_lanes(lanes: list[Lane]) -> Lane:
         return code.emit(op, [code.like(begin, lanes[0]), lanes[0]], {}, x.dtype)
 
     if begin is None or x.dtype not in ("float32", "float64", "complex64", "complex128"):
         store(code, first, there)
     else:
-        pointwise(code, [first], begun, x.dtype, there)
+        pointwise(code, [first], begin_lanes, x.dtype, there)
 
     def step(i: str, _: list[str]) -> list[str]:
         at = code.integer("sub", n - 2, i) if reverse else code.integer("add", i, 1)
@@ -110,12 +110,12 @@ def running(
         return []
 
     code.loop(0, n - 1, step)
-    return [code.settled(into)]
+    return [code.settle_value(into)]
 
 
 def store(code: Code, value: Value, into: Value) -> None:
     """Copy `value`, broadcast to the shape of `into`, there."""
-    value = code.aligned(value, len(into.shape))
+    value = code.align_rank(value, len(into.shape))
     if into.size <= costs.REGISTER_ELEMENTS:
         lane = code.lane_of(value, into.shape)
         code.write(Lane(lane.ref, into.dtype), into.place, into.shape, into.steps)
@@ -139,7 +139,7 @@ def dense(code: Code, value: Value) -> Value:
 # -- reductions ----------------------------------------------------------------------------------------------------------
 
 
-def reduced(code: Code, eqn: Equation, x: Value) -> Value:
+def reduce_in_register(code: Code, eqn: Equation, x: Value) -> Value:
     """The result of a reduction of a value that fits into a register."""
     assert eqn.op.fold is not None
     axes = tuple(a + code.lead for a in eqn.params["axes"])
@@ -153,9 +153,9 @@ def reduce_lanes(code: Code, fold: Fold, x: Value, axes: Shape, dtype: str) -> V
     n = math.prod(shape)
     rows = x.size // n
     places = np.arange(x.size).reshape(x.shape).transpose((*axes, *kept)).ravel()
-    lane = code.shuffled(code.lane_of(x), x.size, places.tolist())
+    lane = code.shuffle_lanes(code.lane_of(x), x.size, places.tolist())
     code.at(x.size)
-    numbers = code.known(np.repeat(np.arange(rows, dtype=np.int32), n), "int32")
+    numbers = code.constant_value(np.repeat(np.arange(rows, dtype=np.int32), n), "int32")
     held = fold.step(code, fold.start(code, x.dtype), lane, code.lane_of(numbers) if fold.positions else None)
     held = merge_rows(code, fold, held, rows, n)
     return code.of_lane(finish_reduction(code.at(n), fold, held, dtype), shape, dtype)

@@ -41,7 +41,7 @@ def kernel_of(code: Code, eqn: Equation) -> Kernel:
 def view(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """Results of an op whose kernel gives views of its operand."""
     x, code = values[0], body.code
-    return [apart(code, x, v) for v in viewed(code, x, kernel_of(code, eqn))]
+    return [apart(code, x, v) for v in view_value(code, x, kernel_of(code, eqn))]
 
 
 def apart(code: Code, x: Value, part: Value) -> Value:
@@ -55,7 +55,7 @@ def apart(code: Code, x: Value, part: Value) -> Value:
 
 def constant(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The result of an op without operands."""
-    return [body.code.known(kernel_of(body.code, eqn)(), dtype_name(eqn.outputs[0].aval))]
+    return [body.code.constant_value(kernel_of(body.code, eqn)(), dtype_name(eqn.outputs[0].aval))]
 
 
 def recast(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -74,17 +74,17 @@ def recast_fits(eqn: Equation, spread: Spread) -> bool:
     return eqn.inputs[0].aval.shape == eqn.outputs[0].aval.shape and not {"float16", "bfloat16", "bool"} & set(names)
 
 
-def viewed(code: Code, x: Value, kernel: Kernel) -> list[Value]:
+def view_value(code: Code, x: Value, kernel: Kernel) -> list[Value]:
     """`x` as `kernel` takes it apart or turns it."""
     if x.constant is not None and x.constant.size != 1:
-        return [code.known(a, x.dtype) for a in _listed(kernel(x.constant))]
+        return [code.constant_value(a, x.dtype) for a in _list_results(kernel(x.constant))]
     if x.even:
-        shapes = [a.shape for a in _listed(kernel(np.broadcast_to(np.int8(0), x.shape)))]
+        shapes = [a.shape for a in _list_results(kernel(np.broadcast_to(np.int8(0), x.shape)))]
         return [replace(x, shape=shape) for shape in shapes]
     if x.lane is not None:
-        numbers = _listed(kernel(np.arange(x.size).reshape(x.shape)))
+        numbers = _list_results(kernel(np.arange(x.size).reshape(x.shape)))
         if all(a.size <= costs.REGISTER_ELEMENTS for a in numbers):
-            return [_picked(code, x, a) for a in numbers]
+            return [_pick_lanes(code, x, a) for a in numbers]
         x = code.in_memory(x)
     found = _in_place(x, kernel)
     if found is None:
@@ -93,17 +93,20 @@ def viewed(code: Code, x: Value, kernel: Kernel) -> list[Value]:
     if found is None:
         raise Unwritable(f"{x.shape} with steps {x.steps} has no such view")
     out = [
-        replace(x, shape=shape, steps=steps, place=code.moved(x.place, "1", offset)) for shape, steps, offset in found
+        replace(x, shape=shape, steps=steps, place=code.advance_address(x.place, "1", offset))
+        for shape, steps, offset in found
     ]
-    return [code.settled(v) for v in out]
+    return [code.settle_value(v) for v in out]
 
 
-def _picked(code: Code, x: Value, numbers: np.ndarray[Any, Any]) -> Value:
+def _pick_lanes(code: Code, x: Value, numbers: np.ndarray[Any, Any]) -> Value:
     assert x.lane is not None
-    return code.of_lane(code.shuffled(x.lane, x.width, numbers.ravel().tolist()), numbers.shape, x.dtype, numbers.size)
+    return code.of_lane(
+        code.shuffle_lanes(x.lane, x.width, numbers.ravel().tolist()), numbers.shape, x.dtype, numbers.size
+    )
 
 
-def _listed(result: Any) -> list[np.ndarray[Any, Any]]:
+def _list_results(result: Any) -> list[np.ndarray[Any, Any]]:
     several: list[Any] = [*result] if isinstance(result, (tuple, list)) else [result]
     return several
 
@@ -116,7 +119,7 @@ def _in_place(x: Value, kernel: Kernel) -> list[tuple[Shape, Shape, int]] | None
     array = np.ndarray(x.shape, f"u{x.itemsize}" if x.itemsize <= 8 else "c16", memory, -low, x.steps)
     start, end = memory.ctypes.data, memory.ctypes.data + memory.nbytes
     out = list[tuple[Shape, Shape, int]]()
-    for a in _listed(kernel(array)):
+    for a in _list_results(kernel(array)):
         if not start <= a.ctypes.data < end:
             return None
         out.append((a.shape, a.strides, a.ctypes.data - start + low))
@@ -138,7 +141,7 @@ def join_parts(
             store(
                 code,
                 part,
-                replace(into, shape=target[0], steps=target[1], place=code.moved(into.place, "1", target[2])),
+                replace(into, shape=target[0], steps=target[1], place=code.advance_address(into.place, "1", target[2])),
             )
         return into
     if all(p.constant is not None for p in parts):
@@ -146,11 +149,11 @@ def join_parts(
         for part, cut in zip(parts, places, strict=True):
             constant = np.asarray(part.constant)
             cut(array)[...] = constant if constant.size == 1 else np.reshape(constant, part.shape)
-        return code.known(array, dtype)
+        return code.constant_value(array, dtype)
     n, out, held = math.prod(shape), "poison", [-1] * math.prod(shape)
     for part, cut in zip(parts, places, strict=True):
         numbers = cut(np.arange(n).reshape(shape))
-        lane = code.lane_of(code.aligned(code.settled(part), numbers.ndim), numbers.shape)
+        lane = code.lane_of(code.align_rank(code.settle_value(part), numbers.ndim), numbers.shape)
         at = numbers.ravel().tolist()
         if numbers.size == 1:
             kind = code.at(n).vector(lane.type)
@@ -161,7 +164,7 @@ def join_parts(
             mask = list(range(n))
             for k, place in enumerate(at):
                 spread[place], mask[place] = k, n + place
-            wide = code.shuffled(lane, numbers.size, spread)
+            wide = code.shuffle_lanes(lane, numbers.size, spread)
             kind = code.at(n).vector(lane.type)
             if held == [-1] * n:
                 out = wide.ref
@@ -196,7 +199,7 @@ def _boxes(shape: Shape, parts: Sequence[Value], places: Sequence[Kernel]) -> tu
     return tuple(found)
 
 
-def stored(code: Code, value: Value, into: Value) -> None:
+def store_boxes(code: Code, value: Value, into: Value) -> None:
     """Put a value together from its boxes, there."""
     for box in value.boxes:
         store(code, box.value, cut_out(code, into, box.start, box.shape))
@@ -204,13 +207,13 @@ def stored(code: Code, value: Value, into: Value) -> None:
 
 def cut_out(code: Code, value: Value, start: Shape, shape: Shape) -> Value:
     """The box of a value, broadcast to the rank of `shape`, that begins at `start`."""
-    value = code.aligned(value, len(shape))
+    value = code.align_rank(value, len(shape))
     if value.even:
         return value
     value = code.in_memory(value)
     sizes = tuple([1 if m == 1 else n for m, n in zip(value.shape, shape, strict=True)])
     first = sum([a * s for a, s, m in zip(start, value.steps, value.shape, strict=True) if m != 1])
-    return replace(value, shape=sizes, place=code.moved(value.place, "1", first) if first else value.place)
+    return replace(value, shape=sizes, place=code.advance_address(value.place, "1", first) if first else value.place)
 
 
 def cells(values: Sequence[Value], shape: Shape) -> list[tuple[Shape, Shape]]:
@@ -232,7 +235,7 @@ def in_cell(code: Code, value: Value, start: Shape, shape: Shape) -> Value:
     return cut_out(code, value, start, shape)
 
 
-def concatenated(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def write_concatenate(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """Operands one after the other along a dim."""
     code = body.code
     axis: int = eqn.params["dimension"] + code.lead
@@ -246,7 +249,7 @@ def concatenated(body: BodyWriter, eqn: Equation, values: Sequence[Value], wante
     return [join_parts(code, tuple(shape), values[0].dtype, values, cuts, wanted[0])]
 
 
-def padded(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def write_pad(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """An operand with a value around it and between its elements; negative padding cuts off."""
     x, fill = values
     code, lead = body.code, body.code.lead
@@ -262,10 +265,10 @@ def padded(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wan
         kept = [i for i in range(n) if 0 <= low + i * step < size]
         cut.append(slice(kept[0], kept[-1] + 1) if kept else slice(0, 0))
         put.append(slice(low + kept[0] * step, low + kept[-1] * step + 1, step) if kept else slice(0, 0))
-    fill = code.aligned(fill, len(shape))
+    fill = code.align_rank(fill, len(shape))
     cuts: list[Kernel] = [itemgetter(...)]
     parts = [fill]
     if all(c != slice(0, 0) for c in cut):
-        parts += viewed(code, x, itemgetter(tuple(cut)))
+        parts += view_value(code, x, itemgetter(tuple(cut)))
         cuts.append(itemgetter(tuple(put)))
     return [join_parts(code, tuple(shape), x.dtype, parts, cuts, wanted[0])]

@@ -26,7 +26,7 @@ from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.code import Unwritable
-from shardwise.runtime.small.kernel import TOOLS, compiled
+from shardwise.runtime.small.kernel import TOOLS, compile_program
 from shardwise.runtime.small.leads import out_leads
 from shardwise.runtime.small.parts import CHECK, table
 
@@ -76,12 +76,12 @@ class _Kernel:
                 program = self._pieces.programs[size]
                 leads = [(1,) * self._env.lead] * len(program.inputs)
                 try:
-                    self._made[size] = compiled(program, leads, self._env, in_parts=True).run
+                    self._made[size] = compile_program(program, leads, self._env, in_parts=True).run
                 except Unwritable:
                     self._made[size] = _by_kernels(program, self._env)
             return self._made[size]
 
-    def _laid_out(self, leads: tuple[Shape, ...]) -> _Layout:
+    def _lay_out(self, leads: tuple[Shape, ...]) -> _Layout:
         found = self._layouts.get(leads)
         if found is None:
             lead, pieces = self._env.lead, self._pieces
@@ -112,7 +112,7 @@ class _Kernel:
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         lead = self._env.lead
-        layout = self._laid_out(tuple([b.shape[:lead] for b in blocks]))
+        layout = self._lay_out(tuple([b.shape[:lead] for b in blocks]))
         results = [pool.empty(shape, dtype) for shape, dtype in layout.results]
         caller, stopped = threading.get_ident(), False
         look = CHECK(lambda: stopped)
@@ -150,7 +150,7 @@ class _JoinedKernel:
         self._ones, self._size = (1,) * env.lead, size
         self._extents = tuple([env.size(a) if a in joined else 1 for a in env.axis_names])
         self._pieces, self._shapes = pieces, [t.shape for t in out_types]
-        wide = [_resized(t, d, size) for t, d in zip(out_types, pieces.results, strict=True)]
+        wide = [_resize_dim(t, d, size) for t, d in zip(out_types, pieces.results, strict=True)]
         self._run = _Kernel(env, pieces, tuple(wide))
 
     def _whole(self, block: Ndarray, d: int | None) -> Ndarray:
@@ -171,18 +171,18 @@ class _JoinedKernel:
         )
 
 
-def _resized(aval: ShapedArray, d: int | None, size: int) -> ShapedArray:
+def _resize_dim(aval: ShapedArray, d: int | None, size: int) -> ShapedArray:
     return aval if d is None else aval.update(shape=(*aval.shape[:d], size, *aval.shape[d + 1 :]))
 
 
 def _by_kernels(program: Program, env: Env) -> Callable[..., object]:
     run = Plan(program, env).run
 
-    def called(*blocks: Ndarray, tools: int, **memory: Ndarray) -> None:
+    def call_kernels(*blocks: Ndarray, tools: int, **memory: Ndarray) -> None:
         for into, value in zip(memory.values(), run(*blocks), strict=True):
             into[...] = value
 
-    return called
+    return call_kernels
 
 
 def _index(extents: Shape, place: Sequence[int], dim: int | None, rows: Rows) -> tuple[Any, ...]:

@@ -31,17 +31,17 @@ def dynamic_slice(body: BodyWriter, eqn: Equation, values: Sequence[Value], want
     sizes, wrap = tuple(eqn.params["slice_sizes"]), eqn.params["wrap"]
     own, lead = _own_starts(code, starts), x.shape[: code.lead]
     if not own:
-        return [apart(code, x, code.settled(_window(code, x, starts, lead + sizes, wrap)))]
+        return [apart(code, x, code.settle_value(_window(code, x, starts, lead + sizes, wrap)))]
     lead = np.broadcast_shapes(lead, *[s.shape[: code.lead] for s in starts])
     x, into = code.in_memory(x), code.memory(lead + sizes, x.dtype, wanted[0])
 
     def one(index: list[str], starts: list[Value]) -> None:
         source, target = _of_device(code, x, own, index), _of_device(code, into, own, index)
         window = _window(code, source, starts, source.shape[: code.lead] + sizes, wrap)
-        store(code, code.settled(window), target)
+        store(code, code.settle_value(window), target)
 
     _each_device(code, own, lead, starts, one)
-    return [code.settled(into)]
+    return [code.settle_value(into)]
 
 
 def dynamic_update(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -58,14 +58,14 @@ def dynamic_update(body: BodyWriter, eqn: Equation, values: Sequence[Value], wan
         update = code.in_memory(update)
 
         def one(index: list[str], starts: list[Value]) -> None:
-            target, part = _of_device(code, into, own, index), code.settled(_of_device(code, update, own, index))
+            target, part = _of_device(code, into, own, index), code.settle_value(_of_device(code, update, own, index))
             sizes = target.shape[: code.lead] + update.shape[code.lead :]
             store(code, part, _window(code, target, starts, sizes, wrap))
 
         _each_device(code, own, lead, starts, one)
     elif update is not body.rooms.get(eqn.inputs[1]):  # else it was computed there
         store(code, update, _window(code, into, starts, lead + update.shape[code.lead :], wrap, split))
-    return [code.settled(into)]
+    return [code.settle_value(into)]
 
 
 def updated_window(body: BodyWriter, eqn: Equation) -> Value | None:
@@ -89,21 +89,21 @@ def window_part(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted
     x, split = code.in_memory(x), {d: axes}
     lead = _without_devices(code, x.shape[: code.lead], axes)
     if sizes[d] == 1 or _even_step(code, x, d, axes) is not None:
-        return [apart(code, x, code.settled(_window(code, x, starts, lead + sizes, params["wrap"], split)))]
+        return [apart(code, x, code.settle_value(_window(code, x, starts, lead + sizes, params["wrap"], split)))]
     into, at = code.memory(lead + sizes, x.dtype, wanted[0]), code.lead + d
-    first = clamped(code, starts[d], *_limit(code, x, d, axes, sizes[d]), params["wrap"][d])
+    first = clamp_position(code, starts[d], *_limit(code, x, d, axes, sizes[d]), params["wrap"][d])
     row = (*sizes[:d], 1, *sizes[d + 1 :])
-    here = [s if e != d else code.known(np.zeros((), np.int64), "int64") for e, s in enumerate(starts)]
+    here = [s if e != d else code.constant_value(np.zeros((), np.int64), "int64") for e, s in enumerate(starts)]
     rows = _window(code, x, here, lead + row, params["wrap"], split)
 
     def one(i: str, _: list[str]) -> list[str]:
         place = global_place(code, x, rows.place, d, axes, code.integer("add", first, i))
-        target = replace(into, shape=lead + row, place=code.moved(into.place, i, into.steps[at]))
-        store(code, code.settled(replace(rows, place=place)), target)
+        target = replace(into, shape=lead + row, place=code.advance_address(into.place, i, into.steps[at]))
+        store(code, code.settle_value(replace(rows, place=place)), target)
         return []
 
     code.loop(0, sizes[d], one)
-    return [code.settled(into)]
+    return [code.settle_value(into)]
 
 
 def axes_joined(code: Code, eqn: Equation, values: Sequence[Value]) -> Axes:
@@ -160,7 +160,7 @@ def _window(
             first = int(start.constant.item())
             index = str(min(max(first + n if wraps and first < 0 else first, 0), limit))
         else:
-            index = clamped(code, start, n, limit, wraps)
+            index = clamp_position(code, start, n, limit, wraps)
         place = global_place(code, x, place, d, split.get(d, ()), index)
     lead = _without_devices(code, sizes[: code.lead], [a for axes in split.values() for a in axes])
     return replace(x, shape=lead + sizes[code.lead :], place=place)
@@ -176,12 +176,12 @@ def global_place(code: Code, x: Value, place: str, d: int, axes: Axes, at: str) 
     """The address of position `at` of dim `d`, which counts through the parts of all devices of the axes, from that of position 0."""
     step = x.steps[code.lead + d]
     if not axes or _even_step(code, x, d, axes) is not None:
-        return code.moved(place, at, step)
+        return code.advance_address(place, at, step)
     *devices, local = code.split(at, [*map(code.env.size, axes), x.shape[code.lead + d]])
     for axis, device in zip(axes, devices, strict=True):
         lead = code.env.dim(axis)
-        place = code.moved(place, device, x.steps[lead]) if x.shape[lead] != 1 else place
-    return code.moved(place, local, step)
+        place = code.advance_address(place, device, x.steps[lead]) if x.shape[lead] != 1 else place
+    return code.advance_address(place, local, step)
 
 
 def _even_step(code: Code, x: Value, d: int, axes: Axes) -> int | None:
@@ -215,7 +215,7 @@ def _of_device(code: Code, x: Value, dims: Sequence[int], index: Sequence[str]) 
     """`x`, which is in memory, as one device has it."""
     place, shape = x.place, list(x.shape)
     for d, i in zip(dims, index, strict=True):
-        place = code.moved(place, i, x.steps[d]) if shape[d] != 1 else place
+        place = code.advance_address(place, i, x.steps[d]) if shape[d] != 1 else place
         shape[d] = 1
     return replace(x, shape=tuple(shape), place=place)
 
@@ -245,7 +245,7 @@ def _each_device(
     at([])
 
 
-def clamped(code: Code, start: Value, n: int, limit: int, wrap: bool) -> str:
+def clamp_position(code: Code, start: Value, n: int, limit: int, wrap: bool) -> str:
     """A computed position as an i64 in 0..limit; a negative one counts from `n` if `wrap`."""
     at = as_index(code, start)
     if wrap and start.dtype.startswith("int"):

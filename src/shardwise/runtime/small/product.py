@@ -122,11 +122,11 @@ def _complex_product(code: Code, values: Sequence[Value], how: _Contraction, int
     left, right = (parts(x, same) for x, same in zip(values, how.stable, strict=True))
     found = [_product(code, [x, y], how, None, real) for x in left for y in right]
 
-    def joined(lanes: list[Lane]) -> Lane:
+    def join_complex(lanes: list[Lane]) -> Lane:
         same, up, down, opposite = lanes
         return code.complex_of(code.sub(same, opposite), code.add(up, down))
 
-    return pointwise(code, found, joined, dtype, into)
+    return pointwise(code, found, join_complex, dtype, into)
 
 
 def _product(code: Code, values: Sequence[Value], how: _Contraction, into: Value | None, dtype: str) -> Value:
@@ -171,13 +171,13 @@ def _product(code: Code, values: Sequence[Value], how: _Contraction, into: Value
         _Dots(code, left, far, out, n, k, dtype).write(loops)
         if made is not target:
             store(code, made, target)
-        return code.settled(target)
+        return code.settle_value(target)
     # A matrix that is read once only is not worth a copy, unless one copy is for all rounds of a loop.
     right = _matrix(code, *sides[1], n != 1 and (m != 1 or sides[1][2]))
     _Tiles(code, left, right, out, m, n, k, dtype).write(loops)
     if made is not target:
         store(code, made, target)
-    return code.settled(target)
+    return code.settle_value(target)
 
 
 def _as_rows(
@@ -202,8 +202,8 @@ def _in_registers(code: Code, values: Sequence[Value], rows: Sequence[np.ndarray
     lanes = [code.lane_of(v) for v in values]
     total: Lane | None = None
     for c in range(k):
-        a = code.shuffled(lanes[0], values[0].size, [rows[0][i, c] for i in range(m) for _ in range(n)])
-        b = code.shuffled(lanes[1], values[1].size, [rows[1][j, c] for _ in range(m) for j in range(n)])
+        a = code.shuffle_lanes(lanes[0], values[0].size, [rows[0][i, c] for i in range(m) for _ in range(n)])
+        b = code.shuffle_lanes(lanes[1], values[1].size, [rows[1][j, c] for _ in range(m) for j in range(n)])
         code.at(m * n)
         total = code.mul(a, b) if total is None else code.fma(a, b, total)
     assert total is not None
@@ -234,7 +234,7 @@ def _matrix(code: Code, x: Value, turned: _Dims, stable: bool, near: bool) -> _M
             steps = [0 if x.shape[d] == 1 else x.steps[d] for d in batch]
             return _Matrix(x.place, tuple(steps), sides[0] or 0, sides[1] or 0)
 
-    def packed() -> Value:
+    def pack_matrix() -> Value:
         source = code.in_memory(x)
         order = [*batch, *con, *free]
         shape = tuple(x.shape[d] for d in order)
@@ -242,7 +242,7 @@ def _matrix(code: Code, x: Value, turned: _Dims, stable: bool, near: bool) -> _M
         store(code, replace(source, shape=shape, steps=tuple(source.steps[d] for d in order)), copy)
         return copy
 
-    copy = code.outside(packed) if stable else packed()
+    copy = code.outside(pack_matrix) if stable else pack_matrix()
     n = math.prod(x.shape[d] for d in free)
     steps = [0 if x.shape[d] == 1 else s for d, s in zip(batch, copy.steps, strict=False)]
     return _Matrix(copy.place, tuple(steps), x.itemsize, n * x.itemsize)
@@ -293,11 +293,18 @@ class _Tiles:
 
         def across(at: str, _: list[str]) -> None:
             at = code.last_fits(at, columns[1], width)
-            right, into = code.moved(places[1], at, self.right.free), code.moved(places[2], at, self.out.con)
+            right, into = (
+                code.advance_address(places[1], at, self.right.free),
+                code.advance_address(places[2], at, self.out.con),
+            )
 
             def down(row: str, _: list[str]) -> None:
                 row = code.last_fits(row, rows[1], self.rows)
-                tile(code.moved(places[0], row, self.left.free), right, code.moved(into, row, self.out.free))
+                tile(
+                    code.advance_address(places[0], row, self.left.free),
+                    right,
+                    code.advance_address(into, row, self.out.free),
+                )
 
             code.loop(rows[0], rows[1], down, step=self.rows)
 
@@ -310,44 +317,53 @@ class _Tiles:
         sums = [zero] * (self.rows * self.vectors)
         kind = self.code.vector(zero.type)
         refs = self.code.loop(
-            0, self.k, lambda c, held: self._added(left, right, c, held), [(kind, zero.ref) for zero in sums]
+            0, self.k, lambda c, held: self._add_products(left, right, c, held), [(kind, zero.ref) for zero in sums]
         )
         self._put(into, refs)
 
     def _further(self, left: str, right: str, into: str, first: str, count: int) -> None:
         """A tile with `count` contracted elements more, from the first one on."""
         code = self.code
-        left, right = code.moved(left, first, self.left.con), code.moved(right, first, self.right.con)
+        left, right = (
+            code.advance_address(left, first, self.left.con),
+            code.advance_address(right, first, self.right.con),
+        )
         if first == "0":
             refs = [self._zero().ref] * (self.rows * self.vectors)
         else:
             refs = [code.read(place, (self.width,), (self.out.con,), self.dtype).ref for place in self._places(into)]
         for c in range(count):
-            refs = self._added(left, right, str(c), refs)
+            refs = self._add_products(left, right, str(c), refs)
         self._put(into, refs)
 
     def _zero(self) -> Lane:
         return self.code.at(self.width).constant(0, self.dtype)
 
-    def _added(self, left: str, right: str, c: str, sums: list[str]) -> list[str]:
+    def _add_products(self, left: str, right: str, c: str, sums: list[str]) -> list[str]:
         """The sums with the products of contracted element `c`."""
         code, width = self.code.at(self.width), self.width
-        row = code.moved(right, c, self.right.con)
+        row = code.advance_address(right, c, self.right.con)
         b = [
-            code.read(code.moved(row, "1", v * width * self.right.free), (width,), (self.right.free,), self.dtype)
+            code.read(
+                code.advance_address(row, "1", v * width * self.right.free), (width,), (self.right.free,), self.dtype
+            )
             for v in range(self.vectors)
         ]
         out = list[str]()
         for r in range(self.rows):
-            place = code.moved(code.moved(left, c, self.left.con), "1", r * self.left.free)
+            place = code.advance_address(code.advance_address(left, c, self.left.con), "1", r * self.left.free)
             one = code.read(place, (width,), (0,), self.dtype)
             out += [code.fma(one, b[v], Lane(sums[r * self.vectors + v], self.dtype)).ref for v in range(self.vectors)]
         return out
 
     def _places(self, into: str) -> list[str]:
         """Where the vectors of a tile lie."""
-        rows = [self.code.moved(into, "1", r * self.out.free) for r in range(self.rows)]
-        return [self.code.moved(row, "1", v * self.width * self.out.con) for row in rows for v in range(self.vectors)]
+        rows = [self.code.advance_address(into, "1", r * self.out.free) for r in range(self.rows)]
+        return [
+            self.code.advance_address(row, "1", v * self.width * self.out.con)
+            for row in rows
+            for v in range(self.vectors)
+        ]
 
     def _put(self, into: str, refs: Sequence[str]) -> None:
         code = self.code.at(self.width)
@@ -372,8 +388,8 @@ class _Dots:
         code, (column, rows, out) = self.code, places
 
         def some(at: str) -> None:
-            for r, total in enumerate(self._sums(column, code.moved(rows, at, self.rows.free))):
-                place = code.moved(code.moved(out, at, self.out.con), "1", r * self.out.con)
+            for r, total in enumerate(self._sums(column, code.advance_address(rows, at, self.rows.free))):
+                place = code.advance_address(code.advance_address(out, at, self.out.con), "1", r * self.out.con)
                 code.at(1).write(total, place, (1,), (0,))
 
         code.row(self.n, some, self.together)
@@ -384,13 +400,13 @@ class _Dots:
         stride = width * self.copies
         whole = self.k - self.k % stride
 
-        def added(i: str, held: list[str], counted: Lane | None = None) -> list[str]:
+        def add_vectors(i: str, held: list[str], counted: Lane | None = None) -> list[str]:
             """The sums with the vectors from element i on, one for each copy; of the last vector those lanes that are `counted`."""
             out = list(held)
             for c in range(len(held) // self.together):
                 one = self._vector(column, i, c * width)
                 for r in range(self.together):
-                    row = code.moved(rows, "1", r * self.rows.free)
+                    row = code.advance_address(rows, "1", r * self.rows.free)
                     at = c * self.together + r
                     old = Lane(held[at], self.dtype)
                     new = code.fma(one, self._vector(row, i, c * width), old)
@@ -399,14 +415,18 @@ class _Dots:
 
         kind = code.vector(zero.type)
         sums = code.loop(
-            0, whole, lambda i, held: added(i, held), [(kind, zero.ref)] * (self.copies * self.together), step=stride
+            0,
+            whole,
+            lambda i, held: add_vectors(i, held),
+            [(kind, zero.ref)] * (self.copies * self.together),
+            step=stride,
         )
         head, rest = sums[: self.together], sums[self.together :]
         for i in range(whole, self.k - width + 1, width):
-            head = added(str(i), head)
+            head = add_vectors(str(i), head)
         if self.k % width:  # the last vector, without what has been counted
             again = code.constant(width - self.k % width, "int32")
-            head = added(str(self.k - width), head, code.compare("ge", code.sequence("int32"), again))
+            head = add_vectors(str(self.k - width), head, code.compare("ge", code.sequence("int32"), again))
         totals = list[Lane]()
         for r in range(self.together):
             total = Lane(head[r], self.dtype)
@@ -414,14 +434,17 @@ class _Dots:
                 total = code.add(total, Lane(ref, self.dtype))
             by = width // 2
             while by:
-                total = code.add(total, code.turned(total, by))
+                total = code.add(total, code.rotate_lanes(total, by))
                 by //= 2
-            totals.append(code.shuffled(total, width, [0]))
+            totals.append(code.shuffle_lanes(total, width, [0]))
             code.at(width)
         return totals
 
     def _vector(self, place: str, i: str, further: int) -> Lane:
         code, size = self.code, self.column.con
         return code.read(
-            code.moved(code.moved(place, i, size), "1", further * size), (self.width,), (size,), self.dtype
+            code.advance_address(code.advance_address(place, i, size), "1", further * size),
+            (self.width,),
+            (size,),
+            self.dtype,
         )

@@ -39,7 +39,7 @@ def vector_by_vector(
     wide = None if shape is None else _wide(body, loop, shapes, shape)
     if shape is None or wide is None:
         return None
-    values = [code.settled(code.aligned(v, len(s))) for v, s in zip(values, shapes, strict=True)]
+    values = [code.settle_value(code.align_rank(v, len(s))) for v, s in zip(values, shapes, strict=True)]
     read = {i: v for i, v in enumerate(values) if v.size > 1 and not v.even}
     dtypes = [dtype_name(v.aval) for v in loop.body.inputs[loop.num_consts :]]
     into = [
@@ -59,7 +59,7 @@ def vector_by_vector(
                 return [value]
             if i not in read:
                 return [replace(value, shape=ones)] * copies.count
-            cut = [code.shuffled(found[i], width, range(k, k + part)) for k in range(0, width, part)]
+            cut = [code.shuffle_lanes(found[i], width, range(k, k + part)) for k in range(0, width, part)]
             return [code.of_lane(lane, ones, value.dtype, part) for lane in cut]
 
         few, order = copies.loop(loop)
@@ -67,7 +67,7 @@ def vector_by_vector(
         results = iter(write(body, few, given, [None] * few.num_carry))
         for j, own in enumerate(carries):
             made = [next(results) for _ in range(1 if math.prod(own) == 1 else copies.count)]
-            registers = [code.lane_of(code.aligned(code.settled(v), len(shape)), ones) for v in made]
+            registers = [code.lane_of(code.align_rank(code.settle_value(v), len(shape)), ones) for v in made]
             lane = code.at(part).side_by_side(registers * (copies.count // len(registers)))
             found[len(values) + j] = lane
         code.at(width)
@@ -79,7 +79,7 @@ def vector_by_vector(
     write_group(code, Group(shape, read, leaf, results, registers=registers))
     for v in into:
         code.release(v)
-    return [code.settled(v) for v in into]
+    return [code.settle_value(v) for v in into]
 
 
 def _everywhere(value: Value, shape: Shape) -> Value:

@@ -35,14 +35,14 @@ def triangular_solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], w
     x = code.memory(shape, b.dtype, into)
     transposed, lower, sides = params["transpose"], params["lower"], (b, x)
     if not params["left"]:  # the transposes of both sides
-        transposed, sides = not transposed, (turned(b), turned(x))
+        transposed, sides = not transposed, (transpose_view(b), transpose_view(x))
     if transposed:
-        a, lower = turned(a), not lower
+        a, lower = transpose_view(a), not lower
     Substitution(code, a, *sides, lower, params["unit"]).write()
-    return [code.settled(x)]
+    return [code.settle_value(x)]
 
 
-def turned(matrix: Value) -> Value:
+def transpose_view(matrix: Value) -> Value:
     """The same memory as transposed matrices."""
     *loops, rows, columns = matrix.shape
     *steps, down, right = matrix.steps
@@ -70,7 +70,7 @@ class Substitution:
 
         def body(index: str, _: list[str]) -> list[str]:
             steps = [v.steps[d] if v.shape[d] != 1 else 0 for v in self.values]
-            self.write(d + 1, [code.moved(p, index, s) for p, s in zip(places, steps, strict=True)])
+            self.write(d + 1, [code.advance_address(p, index, s) for p, s in zip(places, steps, strict=True)])
             return []
 
         code.loop(0, self.loops[d], body)
@@ -80,7 +80,11 @@ class Substitution:
         code, (_, b, x) = self.code, self.values
 
         def vector(at: str) -> None:
-            self._rows(places[0], code.moved(places[1], at, b.steps[-1]), code.moved(places[2], at, x.steps[-1]))
+            self._rows(
+                places[0],
+                code.advance_address(places[1], at, b.steps[-1]),
+                code.advance_address(places[2], at, x.steps[-1]),
+            )
 
         code.row(self.k, vector, self.width)
 
@@ -89,23 +93,23 @@ class Substitution:
 
         def row(index: str, _: list[str]) -> list[str]:
             i = self._place(index)
-            line = code.moved(a, i, matrix.steps[-2])
+            line = code.advance_address(a, i, matrix.steps[-2])
             code.at(self.width)
-            rest = self._read(code.moved(b, i, side.steps[-2]), side)
+            rest = self._read(code.advance_address(b, i, side.steps[-2]), side)
 
             def subtract(j: str, carried: list[str]) -> list[str]:
                 j = self._place(j)
                 code.at(self.width)
-                factor = self._scalar(code.moved(line, j, matrix.steps[-1]))
-                value = self._read(code.moved(x, j, out.steps[-2]), out)
+                factor = self._scalar(code.advance_address(line, j, matrix.steps[-1]))
+                value = self._read(code.advance_address(x, j, out.steps[-2]), out)
                 return [code.fma(code.neg(factor), value, Lane(carried[0], out.dtype)).ref]
 
             carried = [(code.vector(rest.type), rest.ref)]
             done = Lane(code.loop(0, index, subtract, carried, occurs=False)[0], out.dtype)
             code.at(self.width)
             if not self.unit:
-                done = code.div(done, self._scalar(code.moved(line, i, matrix.steps[-1])))
-            code.write(done, code.moved(x, i, out.steps[-2]), (self.width,), (out.steps[-1],))
+                done = code.div(done, self._scalar(code.advance_address(line, i, matrix.steps[-1])))
+            code.write(done, code.advance_address(x, i, out.steps[-2]), (self.width,), (out.steps[-1],))
             return []
 
         code.loop(0, self.n, row)

@@ -21,7 +21,7 @@ from shardwise.runtime.fused import takes_type
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.loops import pointwise, store
-from shardwise.runtime.small.moves import Wanted, viewed
+from shardwise.runtime.small.moves import Wanted, view_value
 from shardwise.runtime.small.positions import as_index, axes_joined, global_place, split_dims
 
 if TYPE_CHECKING:
@@ -59,15 +59,15 @@ def gather(
         target = _part(code, into, window, batch, index)
 
         def inside(clamped: list[str]) -> None:
-            place = _moved_to(code, x, apart, index)
+            place = _address_at(code, x, apart, index)
             for d, at in [*zip(dims, clamped, strict=True), *((d, index[len(apart) + b]) for d, b in pairs)]:
                 place = global_place(code, x, place, d, split.get(d, ()), at)
             full = devices + sizes
             source = replace(x, shape=tuple(full[d] for d in kept), steps=tuple(x.steps[d] for d in kept), place=place)
-            store(code, code.settled(source), target)
+            store(code, code.settle_value(source), target)
 
         def outside() -> None:
-            store(code, code.known(np.asarray(fill), x.dtype, (1,) * len(target.shape)), target)
+            store(code, code.constant_value(np.asarray(fill), x.dtype, (1,) * len(target.shape)), target)
 
         sizes_of = [whole[d] for d in dims]
         _place_window(
@@ -82,7 +82,7 @@ def gather(
         )
 
     _each_vector(code, indices, apart, tuple(shape[d] for d in batch), one)
-    return [code.settled(into)]
+    return [code.settle_value(into)]
 
 
 def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted, clips: bool) -> list[Value]:
@@ -120,15 +120,15 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
 
     def one(index: list[str], starts: list[str]) -> None:
         def inside(clamped: list[str]) -> None:
-            update = code.settled(_part(code, updates, window, batch, index))
-            place = _moved_to(code, into, apart, index)
+            update = code.settle_value(_part(code, updates, window, batch, index))
+            place = _address_at(code, into, apart, index)
             for d, at in [*zip(dims, clamped, strict=True), *((d, index[len(apart) + b]) for d, b in pairs)]:
                 place = global_place(code, into, place, d, split.get(d, ()), at)
             target = replace(
                 into, shape=tuple(full[d] for d in kept), steps=tuple(into.steps[d] for d in kept), place=place
             )
             if combine is not None:
-                update = _combined(code, combine, target, update)
+                update = _combine_update(code, combine, target, update)
             store(code, update, target)
 
         limits = [whole[d] - full[lead + d] for d in dims]
@@ -140,7 +140,7 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
     repeats = MONOIDS[eqn.op.reduction_of(eqn.params)].repeated is not None
     rounds = [code.env.axis_sizes[d] if d in summed and repeats else leads[d] for d in apart]
     _each_vector(code, indices, apart, (*rounds, *(updates.shape[d] for d in own)), one)
-    return [code.settled(into)]
+    return [code.settle_value(into)]
 
 
 def windows_fit(eqn: Equation, spread: Spread) -> bool:
@@ -165,23 +165,23 @@ def windows_fit(eqn: Equation, spread: Spread) -> bool:
     return form is None or takes_type(eqn.outputs[0].aval, form.kinds)
 
 
-def _combined(code: Code, op: Any, there: Value, update: Value) -> Value:
+def _combine_update(code: Code, op: Any, there: Value, update: Value) -> Value:
     """`op` of the values in memory and an update."""
-    update = code.aligned(update, len(there.shape))
+    update = code.align_rank(update, len(there.shape))
     return pointwise(code, [there, update], lambda lanes: code.emit(op, lanes, {}, there.dtype), there.dtype)
 
 
 def _part(code: Code, x: Value, window: Sequence[int], batch: Sequence[int], index: Sequence[str]) -> Value:
     """The window of a result, or of updates, that belongs to a vector of indices."""
-    place = _moved_to(code, x, batch, index)
+    place = _address_at(code, x, batch, index)
     return replace(x, shape=tuple(x.shape[d] for d in window), steps=tuple(x.steps[d] for d in window), place=place)
 
 
-def _moved_to(code: Code, x: Value, dims: Sequence[int], index: Sequence[str]) -> str:
+def _address_at(code: Code, x: Value, dims: Sequence[int], index: Sequence[str]) -> str:
     """The address of the element at these positions of dims; a dim of one element has it everywhere."""
     place = x.place
     for d, at in zip(dims, index, strict=False):
-        place = code.moved(place, at, x.steps[d]) if x.shape[d] != 1 else place
+        place = code.advance_address(place, at, x.steps[d]) if x.shape[d] != 1 else place
     return place
 
 
@@ -209,7 +209,7 @@ def _each_vector(
             def place(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
                 return array.reshape(-1)[i : i + 1].reshape(())
 
-            return viewed(code, indices, place)[0]
+            return view_value(code, indices, place)[0]
 
         parts = [element(i) for i in range(count)]
         one(["0"] * len(batch), [as_index(code, p) for p in parts])
@@ -222,13 +222,13 @@ def _each_vector(
         if len(position) < len(batch):
 
             def body(i: str, _: list[str]) -> list[str]:
-                at([*position, i], code.moved(place, i, steps[len(position)]))
+                at([*position, i], code.advance_address(place, i, steps[len(position)]))
                 return []
 
             code.loop(0, batch[len(position)], body)
             return
         starts = [
-            replace(source, shape=(), steps=(), place=code.moved(place, "1", i * source.steps[-1]))
+            replace(source, shape=(), steps=(), place=code.advance_address(place, "1", i * source.steps[-1]))
             for i in range(count)
         ]
         one(position, [as_index(code, s) for s in starts])

@@ -42,7 +42,7 @@ def bfgs(
         "search": jnp.asarray(0), "nfev": jnp.asarray(1), "njev": jnp.asarray(1), "nit": jnp.asarray(0),
     }  # fmt: skip
 
-    def unfinished(s: dict[str, Any]) -> Any:
+    def is_unfinished(s: dict[str, Any]) -> Any:
         return ~s["converged"] & ~s["failed"] & (s["nit"] < limit)
 
     def step(s: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def bfgs(
         }
 
     typed = lambda s: {k: v if v.dtype == start[k].dtype else v.astype(start[k].dtype) for k, v in s.items()}  # noqa: E731
-    end = lax.while_loop(unfinished, lambda s: typed(step(s)), {k: jnp.asarray(v) for k, v in start.items()})
+    end = lax.while_loop(is_unfinished, lambda s: typed(step(s)), {k: jnp.asarray(v) for k, v in start.items()})
     reason = jnp.where(end["nit"] == limit, 1, jnp.where(end["failed"], 2 + end["search"], -1))
     status = jnp.where(end["converged"], 0, reason)
     kept = ("x", "fun", "jac", "hess_inv", "nfev", "njev", "nit")

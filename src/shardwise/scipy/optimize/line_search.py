@@ -80,7 +80,7 @@ def _parabola(low: Point, high: Point) -> Any:
     return low.a - low.dphi * b**2 / (2 * (high.phi - low.phi - low.dphi * b))
 
 
-def _between(s: _Zoom) -> Any:
+def _next_length(s: _Zoom) -> Any:
     """The next length to try in a bracket: where a cubic or a parabola is least, else the middle."""
     width = jnp.abs(s.high.a - s.low.a)
     left, right = jnp.minimum(s.low.a, s.high.a), jnp.maximum(s.low.a, s.high.a)
@@ -112,7 +112,7 @@ def line_search(
     origin = Point(jnp.zeros((), slope.dtype), jnp.asarray(value), slope, jnp.asarray(gradient))
 
     def zoom_step(s: _Zoom) -> _Zoom:
-        p = at(_between(s))
+        p = at(_next_length(s))
         worse = too_high(p) | (p.phi >= s.low.phi)
         good = ~worse & flat(p)
         turned = ~worse & ~good & (p.dphi * (s.high.a - s.low.a) >= 0)

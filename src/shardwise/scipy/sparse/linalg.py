@@ -36,7 +36,7 @@ def _square(x: Any) -> Any:
     return jnp.real(_dot(x, x))
 
 
-def _unchanged(v: Any) -> Any:
+def _identity(v: Any) -> Any:
     return v
 
 
@@ -46,10 +46,10 @@ def _cg(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: i
     r0 = b - A(x0)
     p0 = M(r0)
 
-    def unfinished(state: Any) -> Any:
+    def is_unfinished(state: Any) -> Any:
         _, r, gamma, _, k = state
         # Without a preconditioner the step has the square already: a sum over devices less per step.
-        square = jnp.real(gamma) if M is _unchanged else _square(r)
+        square = jnp.real(gamma) if M is _identity else _square(r)
         return (square > goal) & (k < maxiter)
 
     def step(state: Any) -> Any:
@@ -61,7 +61,7 @@ def _cg(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: i
         gamma_next = _dot(r_next, z).astype(gamma.dtype)
         return x + alpha * p, r_next, gamma_next, z + (gamma_next / gamma) * p, k + 1
 
-    return lax.while_loop(unfinished, step, (x0, r0, _dot(r0, p0).astype(b.dtype), p0, 0))[0]
+    return lax.while_loop(is_unfinished, step, (x0, r0, _dot(r0, p0).astype(b.dtype), p0, 0))[0]
 
 
 def _bicgstab(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: int) -> Any:
@@ -70,7 +70,7 @@ def _bicgstab(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxi
     r0 = b - A(x0)
     one = jnp.ones((), b.dtype)
 
-    def unfinished(state: Any) -> Any:
+    def is_unfinished(state: Any) -> Any:
         _, r, *_, k = state
         return (_square(r) > goal) & (k < maxiter) & (k >= 0)
 
@@ -95,7 +95,7 @@ def _bicgstab(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxi
 
     start = (x0, r0, r0, one, one, one, r0, r0, jnp.asarray(0))
     start = (*start[:6], jnp.zeros_like(r0), jnp.zeros_like(r0), start[8])
-    return lax.while_loop(unfinished, step, start)[0]
+    return lax.while_loop(is_unfinished, step, start)[0]
 
 
 def _gmres_cycle(A: Product, b: Any, x0: Any, M: Product, restart: int) -> Any:
@@ -166,10 +166,10 @@ def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Pr
     for one, other in zip(tree_flatten(start)[0], leaves, strict=True):
         if jnp.shape(one) != other.shape:
             raise ValueError(f"arrays in x0 and b must have matching shapes: {jnp.shape(one)} vs {other.shape}")
-    return product(A, "A"), flat(b), flat(start), _unchanged if M is None else product(M, "M"), back
+    return product(A, "A"), flat(b), flat(start), _identity if M is None else product(M, "M"), back
 
 
-def _solved(
+def _solve(
     method: Method, symmetric: bool, A: Any, b: Any, x0: Any, tol: Any, atol: Any, maxiter: int | None, M: Any
 ) -> tuple[Any, None]:
     product, vector, start, precondition, back = _flat_system(A, b, x0, M)
@@ -199,7 +199,7 @@ def cg(
     >>> jax.scipy.sparse.linalg.cg(a, jnp.array([3.0, 4.0]))[0].round(3)
     Array([1., 1.], dtype=float32)
     """
-    x, info = _solved(_cg, True, A, b, x0, tol, atol, maxiter, M)
+    x, info = _solve(_cg, True, A, b, x0, tol, atol, maxiter, M)
     return tree_map(strong, x), info
 
 
@@ -213,7 +213,7 @@ def bicgstab(
     >>> jax.scipy.sparse.linalg.bicgstab(a, jnp.array([3.0, 3.0]))[0].round(3)
     Array([1., 1.], dtype=float32)
     """
-    return _solved(_bicgstab, False, A, b, x0, tol, atol, maxiter, M)
+    return _solve(_bicgstab, False, A, b, x0, tol, atol, maxiter, M)
 
 
 def gmres(
@@ -247,13 +247,13 @@ def gmres(
         goal = jnp.maximum(jnp.square(tol) * _square(b), jnp.square(atol))
         steps = min(restart, b.shape[0])
 
-        def unfinished(state: Any) -> Any:
+        def is_unfinished(state: Any) -> Any:
             x, k = state
             return (_square(b - A(x)) > goal) & (k < maxiter)
 
-        return lax.while_loop(unfinished, lambda s: (_gmres_cycle(A, b, s[0], M, steps), s[1] + 1), (x0, 0))[0]
+        return lax.while_loop(is_unfinished, lambda s: (_gmres_cycle(A, b, s[0], M, steps), s[1] + 1), (x0, 0))[0]
 
-    x, _ = _solved(method, False, A, b, x0, tol, atol, maxiter, M)
+    x, _ = _solve(method, False, A, b, x0, tol, atol, maxiter, M)
     failed = functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(leaf)) for leaf in tree_flatten(x)[0]], False)
     return x, jnp.where(failed, -1, 0)
 

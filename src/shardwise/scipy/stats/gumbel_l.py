@@ -14,7 +14,7 @@ from shardwise.scipy.stats._arguments import real
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
-def _mirrored(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array, Array]:
+def _mirror_arguments(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array, Array]:
     x, loc, scale = real(f"gumbel_l.{name}", x, loc, scale)
     return -x, -loc, scale
 
@@ -26,7 +26,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> jax.scipy.stats.gumbel_l.logpdf(0.5).round(3)
     Array(-1.149, dtype=float32, weak_type=True)
     """
-    return gumbel_r.logpdf(*_mirrored("logpdf", x, loc, scale))
+    return gumbel_r.logpdf(*_mirror_arguments("logpdf", x, loc, scale))
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -46,7 +46,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> jax.scipy.stats.gumbel_l.logcdf(0.5).round(3)
     Array(-0.214, dtype=float32, weak_type=True)
     """
-    return gumbel_r.logsf(*_mirrored("logcdf", x, loc, scale))
+    return gumbel_r.logsf(*_mirror_arguments("logcdf", x, loc, scale))
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -56,7 +56,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> jax.scipy.stats.gumbel_l.cdf(0.5).round(3)
     Array(0.808, dtype=float32, weak_type=True)
     """
-    return -jnp.expm1(gumbel_r.logcdf(*_mirrored("cdf", x, loc, scale)))
+    return -jnp.expm1(gumbel_r.logcdf(*_mirror_arguments("cdf", x, loc, scale)))
 
 
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -78,7 +78,7 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> jax.scipy.stats.gumbel_l.sf(0.5).round(3)
     Array(0.192, dtype=float32, weak_type=True)
     """
-    return gumbel_r.cdf(*_mirrored("sf", x, loc, scale))
+    return gumbel_r.cdf(*_mirror_arguments("sf", x, loc, scale))
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -88,7 +88,7 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> jax.scipy.stats.gumbel_l.logsf(0.5).round(3)
     Array(-1.649, dtype=float32, weak_type=True)
     """
-    return gumbel_r.logcdf(*_mirrored("logsf", x, loc, scale))
+    return gumbel_r.logcdf(*_mirror_arguments("logsf", x, loc, scale))
 
 
 __dir__ = _listing(__name__)

@@ -15,11 +15,11 @@ from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, Var, bi
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
 from shardwise.ir.references import Reference
-from shardwise.ops.control.bodies import interned, separate
+from shardwise.ops.control.bodies import intern_program, separate
 from shardwise.ops.control.cond import cond_p
 from shardwise.ops.elementwise.selection import guarded_p, select_n_p
-from shardwise.ops.random.random_bits import shared
-from shardwise.ops.rules.derivative import do, filled, moved_to_front, scalar
+from shardwise.ops.random.random_bits import share_value
+from shardwise.ops.rules.derivative import do, full_cotangent, moved_to_front, scalar
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.transforms.bodies.derived_bodies import (
@@ -27,16 +27,16 @@ from shardwise.transforms.bodies.derived_bodies import (
     batched_body,
     in_front,
     mask_of,
-    picked,
+    pick_items,
     split_body,
-    traced,
+    trace_body,
     transposed_body,
     with_tangents,
 )
-from shardwise.transforms.bodies.handed_through import handed_through
-from shardwise.transforms.bodies.held_updates import exchanges, held_back, updated_input
-from shardwise.transforms.bodies.jit_rules import Made, Mask, held, remembered, without_state
-from shardwise.transforms.interpreters.jvp import conformed
+from shardwise.transforms.bodies.handed_through import forwarded_inputs
+from shardwise.transforms.bodies.held_updates import exchanges, hold_back, updated_input
+from shardwise.transforms.bodies.jit_rules import Made, Mask, cache_made, held_arrays, without_state
+from shardwise.transforms.interpreters.jvp import conform_tangent
 
 Programs = tuple[Program, ...]
 
@@ -51,7 +51,7 @@ class _Branches:
     references: tuple[Reference, ...] = ()
 
 
-def _unified(made: Sequence[Any], results: tuple[Any, ...], references: tuple[Reference, ...] = ()) -> _Branches:
+def _unify_branches(made: Sequence[Any], results: tuple[Any, ...], references: tuple[Reference, ...] = ()) -> _Branches:
     """Branches (program, consts) with the same inputs."""
     captured: dict[int, Any] = {}
     for _, consts in made:
@@ -61,13 +61,13 @@ def _unified(made: Sequence[Any], results: tuple[Any, ...], references: tuple[Re
         own = dict(zip(map(id, consts), p.inputs, strict=False))
         first = tuple(own[i] if i in own else Var(c.aval) for i, c in captured.items())
         programs.append(
-            interned(Program((*first, *p.inputs[len(consts) :]), p.equations, p.outputs, len(first), p.name))
+            intern_program(Program((*first, *p.inputs[len(consts) :]), p.equations, p.outputs, len(first), p.name))
         )
     return _Branches(tuple(programs), tuple(captured.values()), results, references)
 
 
-def _interned(branches: Programs) -> Programs:
-    return tuple(map(interned, branches))
+def _intern_branches(branches: Programs) -> Programs:
+    return tuple(map(intern_program, branches))
 
 
 def _bind(index: Any, made: _Branches, args: Sequence[Any]) -> list[Any]:
@@ -77,20 +77,20 @@ def _bind(index: Any, made: _Branches, args: Sequence[Any]) -> list[Any]:
 # -- forward mode --------------------------------------------------------------------------------------------------------
 
 
-@remembered
+@cache_made
 def _with_tangents(branches: Programs, live: Mask) -> _Branches:
     count = len(branches[0].outputs)
     none = (False,) * count
     moving = sorted({i for b in branches for i in with_tangents(b, live, none).results})
     made = [with_tangents(b, live, mask_of(moving, count)) for b in branches]
-    return _unified([(m.program, m.consts) for m in made], tuple(moving))
+    return _unify_branches([(m.program, m.consts) for m in made], tuple(moving))
 
 
 def cond_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, branches: Programs) -> tuple[list[Any], list[Any]]:
     """One cond of values and tangents."""
     live = alive(tangents[1:], primals[1:])
-    made: _Branches = _with_tangents(_interned(branches), live)
-    outs = _bind(primals[0], made, [*primals[1:], *picked(tangents[1:], live)])
+    made: _Branches = _with_tangents(_intern_branches(branches), live)
+    outs = _bind(primals[0], made, [*primals[1:], *pick_items(tangents[1:], live)])
     count = len(branches[0].outputs)
     found = dict(zip(made.results, outs[count:], strict=True))
     return outs[:count], [found.get(i) for i in range(count)]
@@ -113,7 +113,7 @@ class _Split:
         return (*self.forward.consts, *self.linear.consts)
 
 
-@remembered
+@cache_made
 def _split(branches: Programs, live: Mask) -> _Split:
     count = len(branches[0].outputs)
     none = (False,) * count
@@ -127,9 +127,12 @@ def _split(branches: Programs, live: Mask) -> _Split:
 
         def run(*values: Any, m: Any = m, saved: dict[int, int] = saved) -> list[Any]:
             outs = eval_program(m.forward, values)
-            return [*outs[:count], *[outs[count + saved[s]] if s in saved else filled(t) for s, t in enumerate(slots)]]
+            return [
+                *outs[:count],
+                *[outs[count + saved[s]] if s in saved else full_cotangent(t) for s, t in enumerate(slots)],
+            ]
 
-        full = traced(run, m.forward.in_types, b.name)
+        full = trace_body(run, m.forward.in_types, b.name)
         forward.append((full.program, [*full.consts, *m.forward_consts]))
         captured = m.captured
 
@@ -144,10 +147,10 @@ def _split(branches: Programs, live: Mask) -> _Split:
             }
             return eval_program(m.linear, [*[find[kind](v) for kind, v in m.sources], *ts])
 
-        types = [*[c.aval for c in captured], *slots, *b.in_types, *picked(b.in_types, live)]
-        full = traced(push, types, b.name)
+        types = [*[c.aval for c in captured], *slots, *b.in_types, *pick_items(b.in_types, live)]
+        full = trace_body(push, types, b.name)
         linear.append((full.program, [*full.consts, *captured]))
-    return _Split(_unified(forward, ()), _unified(linear, ()), tuple(moving))
+    return _Split(_unify_branches(forward, ()), _unify_branches(linear, ()), tuple(moving))
 
 
 def _slots_for(slots: list[ShapedArray], types: Sequence[ShapedArray]) -> list[int]:
@@ -169,15 +172,15 @@ def cond_linearize(
     branches = params["branches"]
     live = alive(tangents[1:], primals[1:])
     count = len(branches[0].outputs)
-    split: _Split = _split(_interned(branches), live)
+    split: _Split = _split(_intern_branches(branches), live)
     with tracing(trace.parent):
         results = _bind(primals[0], split.forward, primals[1:])
-    touts = _bind(primals[0], split.linear, [*results[count:], *primals[1:], *picked(tangents[1:], live)])
+    touts = _bind(primals[0], split.linear, [*results[count:], *primals[1:], *pick_items(tangents[1:], live)])
     found = dict(zip(split.outs, touts, strict=True))
     return results[:count], [found.get(i) for i in range(count)]
 
 
-@remembered
+@cache_made
 def _backwards(branches: Programs, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> _Branches:
     count = len(known)
     none = (False,) * count
@@ -185,7 +188,7 @@ def _backwards(branches: Programs, known: Mask, live: Mask, ct_types: tuple[Shap
     found = sorted({i for m in each for i in m.results})
     used = tuple({id(r): r for m in each for r in m.references}.values())
     made = [transposed_body(b, known, live, ct_types, mask_of(found, count), used) for b in branches]
-    return _unified([(m.program, m.consts) for m in made], tuple(found), used)
+    return _unify_branches([(m.program, m.consts) for m in made], tuple(found), used)
 
 
 def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Programs) -> list[Any]:
@@ -193,9 +196,9 @@ def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Program
     known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
     given = [c for c in cts if c is not None]
     made: _Branches = _backwards(
-        _interned(branches), known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
+        _intern_branches(branches), known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
     )
-    outs = _bind(index, made, [*picked(args, known), *given, *held(made.references)])
+    outs = _bind(index, made, [*pick_items(args, known), *given, *held_arrays(made.references)])
     found = dict(zip(made.results, without_state(outs, made.references), strict=True))
     return [None, *[found.get(i) for i in range(len(args))]]
 
@@ -210,9 +213,9 @@ def cond_batch(
 
     An operand that every branch hands through, the same for all elements, stays so.
     """
-    branches = _interned(params["branches"])
+    branches = _intern_branches(params["branches"])
     index, *args = values
-    through = [set(ks) for ks in zip(*[handed_through(b) for b in branches], strict=True)]
+    through = [set(ks) for ks in zip(*[forwarded_inputs(b) for b in branches], strict=True)]
     places = {i: next(iter(ks)) for i, ks in enumerate(through) if len(ks) == 1}
     kept = {i: args[k] for i, k in places.items() if k is not None and dims[1 + k] is None}
     outs, out_dims = _cond_batch(size, axis_name, index, args, dims, branches)
@@ -236,22 +239,24 @@ def _cond_batch(
     made = [batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, mapped) for b in branches]
     out_dims = [0 if m else None for m in mapped]
     if index_dim is None:
-        both = _unified([(m.program, m.consts) for m in made], ())
+        both = _unify_branches([(m.program, m.consts) for m in made], ())
         return _bind(index, both, args), out_dims
     which = moved_to_front(index, index_dim)
-    updated = _updated(branches)
+    updated = _updated_operands(branches)
     if any(i is not None for i in updated) and not any(
         a.aval.mesh is not None or exchanges(b, axis_name) for a in args for b in branches
     ):
         return _one_after_the_other(size, axis_name, which, args, dims[1:], branches, updated), out_dims
     cases = [
-        eval_program(m.program, [*m.consts, *_guarded(which, i, map(shared, args) if i else args, dims[1:])])
+        eval_program(
+            m.program, [*m.consts, *_guard_operands(which, i, map(share_value, args) if i else args, dims[1:])]
+        )
         for i, m in enumerate(made)
     ]
-    return [_selected_whole(size, which, column) for column in zip(*cases, strict=True)], out_dims
+    return [_select_whole(size, which, column) for column in zip(*cases, strict=True)], out_dims
 
 
-def _guarded(which: Any, number: int, args: Iterable[Any], dims: Sequence[int | None]) -> list[Any]:
+def _guard_operands(which: Any, number: int, args: Iterable[Any], dims: Sequence[int | None]) -> list[Any]:
     """The operands of branch `number`. Elements that take another one get no slope from it: it may be infinite there, or NaN.
 
     Operands that the elements share stay as they are: one per element would make products of matrices products of vectors.
@@ -268,12 +273,12 @@ def _guarded(which: Any, number: int, args: Iterable[Any], dims: Sequence[int | 
     return out
 
 
-def _selected_whole(size: int, which: Any, cases: Sequence[Any]) -> Any:
-    return selected(which, [in_front(size, c, None) if isinstance(c, Literal) else c for c in cases])
+def _select_whole(size: int, which: Any, cases: Sequence[Any]) -> Any:
+    return select_branches(which, [in_front(size, c, None) if isinstance(c, Literal) else c for c in cases])
 
 
 @recent(1024)
-def _updated(branches: Programs) -> tuple[int | None, ...]:
+def _updated_operands(branches: Programs) -> tuple[int | None, ...]:
     """Per result the operand of which it is an update in some branches, and which it is in the others.
 
     None if there is no such operand, or if it is that of another result, too.
@@ -302,30 +307,30 @@ def _one_after_the_other(
             current[i], places[i] = in_front(size, args[i], dims[i]), 0
     cases: list[list[Any]] = []
     for number, branch in enumerate(branches):
-        held: Made = held_back(branch, updated)
+        held: Made = hold_back(branch, updated)
         going = do.eq(which, scalar(number, which.dtype))
         types = (*[c.aval for c in held.consts], going.aval, *[a.aval for a in current])
         mapped = (*[None] * len(held.consts), 0, *places)
         step: Made = batched_body(held.program, size, axis_name, mapped, types, SPMD_AXES.get(), (True,) * len(updated))
-        given = [shared(a) if number and a is old else a for a, old in zip(current, args, strict=True)]
+        given = [share_value(a) if number and a is old else a for a, old in zip(current, args, strict=True)]
         still = [None if i in updated else dim for i, dim in enumerate(places)]
-        given = _guarded(which, number, given, still)
+        given = _guard_operands(which, number, given, still)
         outs = eval_program(step.program, [*step.consts, *held.consts, going, *given])
         cases.append(outs)
         for out, i in zip(outs, updated, strict=True):
             if i is not None:
                 current[i] = out
     return [
-        _selected_whole(size, which, column) if i is None else current[i]
+        _select_whole(size, which, column) if i is None else current[i]
         for column, i in zip(zip(*cases, strict=True), updated, strict=True)
     ]
 
 
-def selected(which: Any, cases: Sequence[Any]) -> Any:
+def select_branches(which: Any, cases: Sequence[Any]) -> Any:
     """Per element the result of its branch; `which` and the cases have the mapped dim first."""
     spec = next((c.aval for c in cases if c.aval.mesh is not None), None)
     if spec is not None:
-        cases = [conformed(c, c.aval.update(mesh=spec.mesh, spec=spec.spec)) for c in cases]
+        cases = [conform_tangent(c, c.aval.update(mesh=spec.mesh, spec=spec.spec)) for c in cases]
     if cases[0].ndim > 1:
         which = reshape(which, (which.shape[0], *[1] * (cases[0].ndim - 1)))
-    return shared(bind(select_n_p, which, *map(shared, cases)))
+    return share_value(bind(select_n_p, which, *map(share_value, cases)))

@@ -13,13 +13,19 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array, Literal, Program, ShapedArray, eval_program, live_equations, trace_program
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.references import Reference
-from shardwise.ops.control.bodies import interned
+from shardwise.ops.control.bodies import intern_program
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front, moved_to_front
-from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered, split_program, transposed
+from shardwise.transforms.bodies.jit_rules import Made, Mask, cache_made, split_program, transpose_program
 from shardwise.transforms.interpreters.batch_trace import batch_program
-from shardwise.transforms.interpreters.jvp import conformed, cotangent_zeros, has_tangent, instantiate, jvp_program
-from shardwise.transforms.interpreters.linearize import fitted
+from shardwise.transforms.interpreters.jvp import (
+    conform_tangent,
+    cotangent_zeros,
+    has_tangent,
+    instantiate,
+    jvp_program,
+)
+from shardwise.transforms.interpreters.linearize import fit_cotangent
 
 
 def alive(tangents: Sequence[Any], primals: Sequence[Any]) -> Mask:
@@ -32,12 +38,12 @@ def where(mask: Sequence[bool]) -> list[int]:
     return [i for i, m in enumerate(mask) if m]
 
 
-def picked(items: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+def pick_items(items: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     """The items at which a mask is true."""
     return [x for x, m in zip(items, mask, strict=True) if m]
 
 
-def grown(mask: Mask, also: Sequence[bool]) -> Mask:
+def join_masks(mask: Mask, also: Sequence[bool]) -> Mask:
     """Either of two masks."""
     return tuple(a or b for a, b in zip(mask, also, strict=True))
 
@@ -47,16 +53,16 @@ def mask_of(positions: Sequence[int], count: int) -> Mask:
     return tuple(i in positions for i in range(count))
 
 
-def arranged(
+def arrange_program(
     program: Program, num_consts: int, inputs: Sequence[int] | None, outputs: Sequence[int] | None = None
 ) -> Program:
     """`program` with its inputs and outputs in another order, without unused equations."""
     ins = program.inputs if inputs is None else tuple(program.inputs[i] for i in inputs)
     outs = program.outputs if outputs is None else tuple(program.outputs[i] for i in outputs)
-    return interned(live_equations(Program(ins, program.equations, outs, num_consts, program.name)))
+    return intern_program(live_equations(Program(ins, program.equations, outs, num_consts, program.name)))
 
 
-def traced(
+def trace_body(
     fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str, results: Sequence[Any] = ()
 ) -> Made:
     """`fun` as a program whose first inputs are its captured values. `results` may be a list that `fun` fills."""
@@ -66,13 +72,13 @@ def traced(
 
 def tangent_like(t: Any, aval: ShapedArray) -> Any:
     """A tangent as operand of a loop: with the value's variance and layout; zeros for None."""
-    return conformed(instantiate(t, aval), aval)
+    return conform_tangent(instantiate(t, aval), aval)
 
 
 # -- forward mode --------------------------------------------------------------------------------------------------------
 
 
-@remembered
+@cache_made
 def with_tangents(program: Program, live: Mask, forced: Mask) -> Made:
     """Inputs: captured, all, tangents of the live ones. Outputs: all, tangents of those at `results`."""
     positions, count = where(live), len(live)
@@ -120,7 +126,7 @@ class SplitBody:
         return tuple(v for kind, v in self.sources if kind == "captured")
 
 
-@remembered
+@cache_made
 def split_body(program: Program, live: Mask, forced: Mask) -> SplitBody:
     """A body differentiated along its live inputs, all of which have tangents."""
     split = split_program(program, live)
@@ -131,17 +137,17 @@ def split_body(program: Program, live: Mask, forced: Mask) -> SplitBody:
         found = dict(zip(split.outs, eval_program(split.linear, values), strict=True))
         return [tangent_like(found.get(i), program.out_types[i]) if forced[i] else found[i] for i in outs]
 
-    made = traced(linear, split.linear.in_types, program.name)
+    made = trace_body(linear, split.linear.in_types, program.name)
     sources = split.sources
     if made.consts:  # zeros made by rules outside of the trace
         first = len(made.consts)
         order = [*range(first, first + count), *range(first), *range(first + count, len(made.program.inputs))]
-        made = Made(arranged(made.program, 0, order), made.consts, ())
+        made = Made(arrange_program(made.program, 0, order), made.consts, ())
         sources = (*sources, *[("captured", c) for c in made.consts])
     return SplitBody(live_equations(split.forward), split.forward_consts, made.program, sources, outs)
 
 
-@remembered
+@cache_made
 def transposed_body(
     program: Program,
     known: Mask,
@@ -154,19 +160,19 @@ def transposed_body(
 
     The arrays of the references that rules use are the last of both, `references` in any case.
     """
-    made = transposed(program, known, live, ct_types, forced, cotangent_like, references)
+    made = transpose_program(program, known, live, ct_types, forced, cotangent_like, references)
     return Made(live_equations(made.program), made.consts, made.results, made.references)
 
 
 def cotangent_like(ct: Any, aval: ShapedArray) -> Any:
     """A cotangent as operand of a loop: with the layout of cotangents of this type; zeros for None."""
-    return cotangent_zeros(aval) if ct is None else fitted(ct, aval)
+    return cotangent_zeros(aval) if ct is None else fit_cotangent(ct, aval)
 
 
 # -- batching ------------------------------------------------------------------------------------------------------------
 
 
-@remembered
+@cache_made
 def batched_body(
     program: Program,
     size: int,
@@ -179,13 +185,13 @@ def batched_body(
     """The body for values of these types with mapped dims; `results` are the mapped dims of its outputs, 0 or None."""
     found: list[int | None] = []
 
-    def mapped(*values: Any) -> list[Any]:
+    def map_values(*values: Any) -> list[Any]:
         with SPMD_AXES.override(spmd):
             outs, out_dims = batch_program(program, size, axis_name, values, dims)
         found[:] = [0 if force else d for d, force in zip(out_dims, forced, strict=True)]
         return [in_front(size, o, d) if force else o for o, d, force in zip(outs, out_dims, forced, strict=True)]
 
-    body, consts = trace_program(mapped, types, program.name)
+    body, consts = trace_program(map_values, types, program.name)
     return Made(live_equations(body), tuple(consts), tuple(found))
 
 

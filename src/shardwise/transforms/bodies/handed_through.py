@@ -7,7 +7,7 @@ from shardwise.ir.op import find_op
 from shardwise.ir.program import Atom
 
 
-def handed_through(program: Program) -> tuple[int | None, ...]:
+def forwarded_inputs(program: Program) -> tuple[int | None, ...]:
     """For each result the number of the input that it is, or None."""
     places = {v: i for i, v in enumerate(program.inputs)}
     makers = {v: (eqn, i) for eqn in program.equations for i, v in enumerate(eqn.outputs)}
@@ -28,13 +28,13 @@ def _source(eqn: Equation, i: int) -> Atom | None:
     """The operand that result `i` of an equation is."""
     region, params = region_of(eqn), eqn.params
     if isinstance(region, Loop):
-        stays = i < region.num_carry and handed_through(region.body)[i] == region.num_consts + i
+        stays = i < region.num_carry and forwarded_inputs(region.body)[i] == region.num_consts + i
         return eqn.inputs[region.carry][i] if stays else None
     if isinstance(region, Branches):
-        found = {handed_through(b)[i] for b in region.programs}
+        found = {forwarded_inputs(b)[i] for b in region.programs}
         k = found.pop()
         return eqn.inputs[1 + k] if not found and k is not None else None
     if eqn.op is find_op("jit") and all(s is None for s in (*params["in_shardings"], *params["out_shardings"])):
-        k = handed_through(params["program"])[i]
+        k = forwarded_inputs(params["program"])[i]
         return eqn.inputs[k] if k is not None else None
     return None

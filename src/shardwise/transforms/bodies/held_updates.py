@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Atom, Equation, Program, ShapedArray, bind, eval_program, is_update, subprograms
-from shardwise.transforms.bodies.derived_bodies import traced
-from shardwise.transforms.bodies.jit_rules import Made, remembered
+from shardwise.transforms.bodies.derived_bodies import trace_body
+from shardwise.transforms.bodies.jit_rules import Made, cache_made
 
 _Holds = dict[Equation, Any]
 
@@ -42,8 +42,8 @@ def updated_input(program: Program, result: Atom) -> tuple[int | None, _Holds]:
     return places.get(value), holds
 
 
-@remembered
-def held_back(body: Program, inputs: tuple[int | None, ...]) -> Made:
+@cache_made
+def hold_back(body: Program, inputs: tuple[int | None, ...]) -> Made:
     """The body with a bool scalar in front of its inputs: where it is false, `results` says which outputs are the old values.
 
     That holds of outputs that are updates of their entry of `inputs`, positions of the body's. What else the body computes of such a
@@ -56,10 +56,10 @@ def held_back(body: Program, inputs: tuple[int | None, ...]) -> Made:
         chosen |= holds if held else {}
 
     def run(going: Any, *values: Any) -> list[Any]:
-        def bound(eqn: Equation, given: Sequence[Any]) -> Any:
+        def bind_or_hold(eqn: Equation, given: Sequence[Any]) -> Any:
             hold = chosen.get(eqn)
             return bind(eqn.op, *given, **eqn.params) if hold is None else hold(going, *given)
 
-        return eval_program(body, values, bound)
+        return eval_program(body, values, bind_or_hold)
 
-    return traced(run, [ShapedArray((), np.dtype(np.bool_)), *body.in_types], body.name, results)
+    return trace_body(run, [ShapedArray((), np.dtype(np.bool_)), *body.in_types], body.name, results)

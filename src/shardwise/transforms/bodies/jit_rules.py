@@ -48,7 +48,7 @@ class Made:
     references: tuple[Reference, ...] = ()
 
 
-def held(references: Sequence[Reference]) -> list[Any]:
+def held_arrays(references: Sequence[Reference]) -> list[Any]:
     """The references' arrays."""
     return [r.held() for r in references]
 
@@ -69,11 +69,11 @@ class _Uncacheable(Exception):
         self.made = made
 
 
-def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
+def cache_made(make: Callable[..., Any]) -> Callable[..., Any]:
     """`make` with cached results; results that captured tracers are not cached."""
 
     @recent(_REMEMBERED)
-    def kept(token: Token, *key: Any) -> Any:
+    def make_kept(token: Token, *key: Any) -> Any:
         made = make(*key)
         if any(isinstance(c, Tracer) for c in made.consts):
             raise _Uncacheable(made)
@@ -81,7 +81,7 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*key: Any) -> Any:
         try:
-            return kept(context_token(), *key)
+            return make_kept(context_token(), *key)
         except _Uncacheable as found:
             return found.made
 
@@ -105,7 +105,7 @@ def _call(
 # -- forward mode --------------------------------------------------------------------------------------------------------
 
 
-@remembered
+@cache_made
 def with_tangents(program: Program, live: Mask) -> Made:
     """The program for values and tangents of the `live` inputs; its `results` are the outputs that have a tangent."""
     positions = [i for i, alive in enumerate(live) if alive]
@@ -162,7 +162,7 @@ class SplitProgram:
         return (*self.forward_consts, *[v for kind, v in self.sources if kind == "captured"])
 
 
-@remembered
+@cache_made
 def split_program(program: Program, live: Mask) -> SplitProgram:
     """`program` differentiated along its `live` inputs."""
     forward = ProgramTrace(program.name)
@@ -208,7 +208,7 @@ def jit_linearize(
     return results[:count], [found.get(i) for i in range(count)]
 
 
-def transposed(
+def transpose_program(
     program: Program,
     known: Mask,
     live: Mask,
@@ -226,7 +226,7 @@ def transposed(
     given = [i for i, alive in enumerate(live) if alive]
     found: list[int] = []
 
-    def pulled(*values: Any) -> list[Any]:
+    def pull_values(*values: Any) -> list[Any]:
         args: list[Any] = [UndefinedPrimal(t) for t in program.in_types]
         cts: list[Any] = [None] * len(live)
         for i, v in zip(positions, values, strict=False):
@@ -238,13 +238,13 @@ def transposed(
         return [finished(results[i], program.in_types[i]) for i in found]
 
     types = [*[program.in_types[i] for i in positions], *ct_types]
-    body, consts, used = trace_with_state(pulled, types, program.name, references)
+    body, consts, used = trace_with_state(pull_values, types, program.name, references)
     return Made(body, tuple(consts), tuple(found), used)
 
 
-@remembered
-def _transposed(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> Made:
-    return transposed(program, known, live, ct_types, (False,) * len(program.in_types), lambda ct, aval: ct)
+@cache_made
+def _transpose_program(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> Made:
+    return transpose_program(program, known, live, ct_types, (False,) * len(program.in_types), lambda ct, aval: ct)
 
 
 def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
@@ -252,7 +252,9 @@ def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     ins, outs = params["in_shardings"], params["out_shardings"]
     known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
     given = [c for c in cts if c is not None]
-    made: Made = _transposed(params["program"], known, tuple(c is not None for c in cts), tuple(c.aval for c in given))
+    made: Made = _transpose_program(
+        params["program"], known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
+    )
     values = [a for a, k in zip(args, known, strict=True) if k]
     shardings = [s for s, k in zip(ins, known, strict=True) if k] + [
         s for s, c in zip(outs, cts, strict=True) if c is not None
@@ -261,7 +263,7 @@ def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     results = _call(
         params,
         made,
-        [*values, *given, *held(made.references)],
+        [*values, *given, *held_arrays(made.references)],
         [*shardings, *unspecified],
         [*[ins[i] for i in made.results], *unspecified],
     )
@@ -273,8 +275,8 @@ def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
 # -- batching ------------------------------------------------------------------------------------------------------------
 
 
-@remembered
-def _batched(
+@cache_made
+def _batch_made(
     program: Program,
     size: int,
     axis_name: Any,
@@ -284,12 +286,12 @@ def _batched(
 ) -> Made:
     found: list[int | None] = []
 
-    def mapped(*values: Any) -> list[Any]:
+    def map_values(*values: Any) -> list[Any]:
         with SPMD_AXES.override(spmd):
             outs, found[:] = batch_program(program, size, axis_name, values, dims)
         return outs
 
-    body, consts = trace_program(mapped, types, program.name)
+    body, consts = trace_program(map_values, types, program.name)
     return Made(body, tuple(consts), tuple(found))
 
 
@@ -298,7 +300,7 @@ def jit_batch(
 ) -> tuple[list[Any], list[int | None]]:
     """One call for all elements."""
     spmd = SPMD_AXES.get()
-    made: Made = _batched(params["program"], size, axis_name, tuple(dims), tuple(v.aval for v in values), spmd)
+    made: Made = _batch_made(params["program"], size, axis_name, tuple(dims), tuple(v.aval for v in values), spmd)
     ins = [_with_dim(s, v.ndim, d, spmd) for s, v, d in zip(params["in_shardings"], values, dims, strict=True)]
     outs = [
         _with_dim(s, t.ndim, d, spmd)

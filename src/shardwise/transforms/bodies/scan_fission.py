@@ -27,7 +27,7 @@ from shardwise.transforms.bodies.derived_bodies import in_front
 from shardwise.transforms.interpreters.batch_trace import batch_program
 
 
-def fissioned(eqn: Equation, devices: int) -> Program | None:
+def split_scan(eqn: Equation, devices: int) -> Program | None:
     """The program of a scan's equation on `devices` devices after fission, or None if there is nothing to gain."""
     params = eqn.params
     if params["length"] < costs.FISSION_SHORTEST or not _plain(params["body"]):
@@ -209,7 +209,7 @@ class _Run:
         for i, v in cut.sums.items():
             total = self._product(products[v], values) if v in products else self._sum(*values[v])
             finals[i] = bind(add_p, init[i], convert(total, init[i].aval.dtype, init[i].aval.weak_type))
-        outs = [finals[i] for i in range(len(cut.carry))] + [self._stacked(y, values) for y in cut.ys]
+        outs = [finals[i] for i in range(len(cut.carry))] + [self._stack_output(y, values) for y in cut.ys]
         types = [*[v.aval for v in cut.carry], *[a.aval for a in cut.ys]]
         assert len(outs) == len(body.outputs)
         return [convert(x, t.dtype, t.weak_type) for x, t in zip(outs, types, strict=True)]
@@ -270,6 +270,6 @@ class _Run:
     def _sum(self, x: Any, dim: int | None) -> Any:
         return mul(x, literal(self.cut.length, x.dtype)) if dim is None else reduce_sum(x, (dim,))
 
-    def _stacked(self, y: Any, values: dict[Any, Any]) -> Any:
+    def _stack_output(self, y: Any, values: dict[Any, Any]) -> Any:
         value, dim = (as_array(y), None) if isinstance(y, Literal) else values[y]
         return in_front(self.cut.length, value, dim)

@@ -14,7 +14,7 @@ from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, bind, e
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
 from shardwise.ir.references import Reference
-from shardwise.ops.control.bodies import interned, separate
+from shardwise.ops.control.bodies import intern_program, separate
 from shardwise.ops.control.scan import scan_p, slice_type
 from shardwise.ops.elementwise.binary import add_p
 from shardwise.ops.rules.derivative import moved_to_front
@@ -22,22 +22,22 @@ from shardwise.ops.shapes.transpose import transpose
 from shardwise.passes import common_subexpressions
 from shardwise.transforms.bodies.derived_bodies import (
     alive,
-    arranged,
+    arrange_program,
     batched_body,
     cotangent_like,
-    grown,
     in_front,
+    join_masks,
     mask_of,
-    picked,
+    pick_items,
     split_body,
     tangent_like,
-    traced,
+    trace_body,
     transposed_body,
     where,
     with_tangents,
 )
-from shardwise.transforms.bodies.jit_rules import Made, Mask, held, remembered, without_state
-from shardwise.transforms.interpreters.jvp import conformed, cotangent_type, jvp_program
+from shardwise.transforms.bodies.jit_rules import Made, Mask, cache_made, held_arrays, without_state
+from shardwise.transforms.interpreters.jvp import conform_tangent, cotangent_type, jvp_program
 
 
 def _parts(items: Sequence[Any], num_consts: int, num_carry: int) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
@@ -80,8 +80,8 @@ class _Hoisted:
     consts: tuple[Any, ...] = ()
 
 
-@remembered
-def _hoisted(body: Program, num_consts: int) -> _Hoisted:
+@cache_made
+def _hoist_constants(body: Program, num_consts: int) -> _Hoisted:
     known = set(body.inputs[:num_consts])
     first, rest = [], []
     for eqn in body.equations:
@@ -97,13 +97,13 @@ def _hoisted(body: Program, num_consts: int) -> _Hoisted:
     inner = Program(
         (*consts, *made, *body.inputs[num_consts:]), tuple(rest), body.outputs, num_consts + len(made), body.name
     )
-    return _Hoisted(before, interned(inner))
+    return _Hoisted(before, intern_program(inner))
 
 
 # -- forward mode --------------------------------------------------------------------------------------------------------
 
 
-@remembered
+@cache_made
 def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -> Made:
     """The body with tangents. `results`: the carries with a tangent, then the outputs with one."""
     a, c, x = _parts(live, num_consts, num_carry)
@@ -130,7 +130,7 @@ def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -
         *range(num_carry, outputs),
         *range(outputs + moved, len(made.program.outputs)),
     ]
-    return Made(arranged(made.program, first, inputs, outs), made.consts, (c, after[num_carry:]))
+    return Made(arrange_program(made.program, first, inputs, outs), made.consts, (c, after[num_carry:]))
 
 
 def scan_jvp(
@@ -138,16 +138,16 @@ def scan_jvp(
 ) -> tuple[list[Any], list[Any]]:
     """One scan of values and tangents."""
     live = alive(tangents, primals)
-    made: Made = _with_tangents(interned(body), num_consts, num_carry, live)
+    made: Made = _with_tangents(intern_program(body), num_consts, num_carry, live)
     carried, moving = made.results
     p, t, on = (_parts(items, num_consts, num_carry) for items in (primals, tangents, live))
     types = _parts(body.in_types, num_consts, num_carry)
     outs = _bind(
         params,
         made.program,
-        [*made.consts, *p[0], *picked(t[0], on[0])],
-        [*p[1], *[tangent_like(ti, ty) for ti, ty in picked(list(zip(t[1], types[1], strict=True)), carried)]],
-        [*p[2], *picked(t[2], on[2])],
+        [*made.consts, *p[0], *pick_items(t[0], on[0])],
+        [*p[1], *[tangent_like(ti, ty) for ti, ty in pick_items(list(zip(t[1], types[1], strict=True)), carried)]],
+        [*p[2], *pick_items(t[2], on[2])],
     )
     return _with_zeros(outs, num_carry, carried, moving)
 
@@ -182,7 +182,7 @@ class _Split:
     consts: tuple[Any, ...]
 
 
-@remembered
+@cache_made
 def _split(body: Program, num_consts: int, num_carry: int, live: Mask) -> _Split:
     a, c, x = map(tuple, _parts(live, num_consts, num_carry))
     outputs = len(body.outputs)
@@ -211,8 +211,8 @@ def _split(body: Program, num_consts: int, num_carry: int, live: Mask) -> _Split
         stacked_at.append(at)
     residuals = len(made.sources)
     t = [range(residuals + s, residuals + s + n) for s, n in ((0, sum(a)), (sum(a), sum(c)), (sum(a) + sum(c), sum(x)))]
-    linear = arranged(made.linear, 0, [*steady_at, *t[0], *t[1], *stacked_at, *t[2]])
-    forward = interned(live_equations(Program(f.inputs, f.equations, tuple(outs), first, f.name)))
+    linear = arrange_program(made.linear, 0, [*steady_at, *t[0], *t[1], *stacked_at, *t[2]])
+    forward = intern_program(live_equations(Program(f.inputs, f.equations, tuple(outs), first, f.name)))
     return _Split(
         forward, made.forward_consts, linear, tuple(steady), tuple(stacked), c, after[num_carry:], made.consts
     )
@@ -224,7 +224,7 @@ def scan_linearize(
     """The forward scan, and the linear one, recorded in `trace`."""
     num_consts, num_carry = params["num_consts"], params["num_carry"]
     ps, ts = _parts(primals, num_consts, num_carry), _parts(tangents, num_consts, num_carry)
-    hoisted: _Hoisted = _hoisted(interned(params["body"]), num_consts)
+    hoisted: _Hoisted = _hoist_constants(intern_program(params["body"]), num_consts)
     body = hoisted.body
     more, more_ts = jvp_program(hoisted.before, ps[0], ts[0])
     num_consts += len(more)
@@ -241,9 +241,9 @@ def scan_linearize(
     touts = _bind(
         params,
         split.linear,
-        [*[find[kind](v) for kind, v in split.steady], *picked(ts[0], on[0])],
-        [tangent_like(t, ty) for t, ty in picked(list(zip(ts[1], types, strict=True)), split.carried)],
-        [*[find[kind](v) for kind, v in split.stacked], *picked(ts[2], on[2])],
+        [*[find[kind](v) for kind, v in split.steady], *pick_items(ts[0], on[0])],
+        [tangent_like(t, ty) for t, ty in pick_items(list(zip(ts[1], types, strict=True)), split.carried)],
+        [*[find[kind](v) for kind, v in split.stacked], *pick_items(ts[2], on[2])],
     )
     source = iter(touts)
     return results[:outputs], [next(source) if m else None for m in (*split.carried, *split.moving)]
@@ -260,7 +260,7 @@ class _Back:
     references: tuple[Reference, ...]
 
 
-@remembered
+@cache_made
 def _backwards(
     body: Program, num_consts: int, num_carry: int, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]
 ) -> _Back:
@@ -268,14 +268,14 @@ def _backwards(
     carry, y_live = live[:num_carry], live[num_carry:]
     end, types = num_consts + num_carry, body.in_types
     while True:
-        cts = (*[cotangent_type(t) for t in picked(types[num_consts:end], carry)], *ct_types)
+        cts = (*[cotangent_type(t) for t in pick_items(types[num_consts:end], carry)], *ct_types)
         made = transposed_body(
             body, known, (*carry, *y_live), cts, (*[False] * num_consts, *carry, *[False] * (len(known) - end))
         )
         found = mask_of(made.results, len(known))
-        if grown(carry, found[num_consts:end]) == carry:
+        if join_masks(carry, found[num_consts:end]) == carry:
             break
-        carry = grown(carry, found[num_consts:end])
+        carry = join_masks(carry, found[num_consts:end])
     first = len(made.consts)
     summed = where(found[:num_consts])
     known_a, known_x, state = sum(known[:num_consts]), sum(known[end:]), len(made.references)
@@ -302,8 +302,8 @@ def _backwards(
         *avals[split : split + known_x],
         *avals[split + known_x + sum(carry) : last],
     ]
-    final = traced(step, step_types, body.name)
-    program = arranged(final.program, len(final.consts), None)
+    final = trace_body(step, step_types, body.name)
+    program = arrange_program(final.program, len(final.consts), None)
     return _Back(program, (*final.consts, *made.consts), carry, found, made.references)
 
 
@@ -322,7 +322,7 @@ def scan_transpose(
     known = (*known[:num_consts], *[False] * num_carry, *known[end:])
     y_cts = [c for c in cts[num_carry:] if c is not None]
     back: _Back = _backwards(
-        interned(body),
+        intern_program(body),
         num_consts,
         num_carry,
         known,
@@ -334,13 +334,13 @@ def scan_transpose(
     outs = _bind(
         params,
         back.program,
-        [*back.consts, *picked(args[:num_consts], known[:num_consts])],
+        [*back.consts, *pick_items(args[:num_consts], known[:num_consts])],
         [
             *[cotangent_like(None, types[i]) for i in summed],
             *[cotangent_like(cts[i], types[num_consts + i]) for i in where(back.carried)],
-            *held(back.references),
+            *held_arrays(back.references),
         ],
-        [*picked(args[end:], known[end:]), *y_cts],
+        [*pick_items(args[end:], known[end:]), *y_cts],
         reverse=not params["reverse"],
     )
     first = len(summed) + sum(back.carried)
@@ -356,9 +356,9 @@ def scan_transpose(
     return [found.get(i) if isinstance(a, UndefinedPrimal) else None for i, a in enumerate(args)]
 
 
-def _reached(body: Program, inputs: Sequence[bool]) -> set[Any]:
+def _reached_values(body: Program, inputs: Sequence[bool]) -> set[Any]:
     """The values that depend on these inputs."""
-    values: set[Any] = set(picked(body.inputs, inputs))
+    values: set[Any] = set(pick_items(body.inputs, inputs))
     for eqn in body.equations:
         if any(a in values for a in eqn.inputs):
             values.update(eqn.outputs)
@@ -370,8 +370,8 @@ def _linear_carries(body: Program, known: Mask, num_consts: int, num_carry: int)
     end = num_consts + num_carry
     mask = tuple(not k for k in known)
     while True:
-        reached = _reached(body, mask)
-        carry = grown(mask[num_consts:end], [o in reached for o in body.outputs[:num_carry]])
+        reached = _reached_values(body, mask)
+        carry = join_masks(mask[num_consts:end], [o in reached for o in body.outputs[:num_carry]])
         if carry == mask[num_consts:end]:
             return carry
         mask = (*mask[:num_consts], *carry, *mask[end:])
@@ -395,12 +395,12 @@ def _with_known_carries(
     carried = [num_consts + i for i in steady]
     inputs = tuple(body.inputs[i] for i in (*known_a, *carried, *known_x))
     outputs = (*[body.outputs[i] for i in steady], *[body.inputs[i] for i in carried])
-    reached = _reached(body, [v not in inputs for v in body.inputs])
+    reached = _reached_values(body, [v not in inputs for v in body.inputs])
     equations = tuple(e for e in body.equations if not any(a in reached for a in e.inputs))
-    counting = arranged(Program(inputs, equations, outputs, 0, body.name), 0, None)
+    counting = arrange_program(Program(inputs, equations, outputs, 0, body.name), 0, None)
     outs = _bind(params, counting, [args[i] for i in known_a], [args[i] for i in carried], [args[i] for i in known_x])
     order = [*range(num_consts), *[num_consts + i for i in moving], *carried, *range(end, len(args))]
-    inner = arranged(body, 0, order, [*moving, *range(num_carry, len(body.outputs))])
+    inner = arrange_program(body, 0, order, [*moving, *range(num_carry, len(body.outputs))])
     new_args = [*args[:num_consts], *[args[num_consts + i] for i in moving], *outs[len(steady) :], *args[end:]]
     found = scan_transpose(
         [*[cts[i] for i in moving], *cts[num_carry:]],
@@ -421,7 +421,7 @@ def scan_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
     """One scan whose steps work on all elements; the mapped dim stays behind the scanned one."""
-    body, num_consts, num_carry = interned(params["body"]), params["num_consts"], params["num_carry"]
+    body, num_consts, num_carry = intern_program(params["body"]), params["num_consts"], params["num_carry"]
     values, dims = list(values), list(dims)
     end = num_consts + num_carry
     for i in range(num_consts, len(values)):
@@ -453,7 +453,7 @@ def scan_batch(
             break
         types[num_consts:end], batched = wider, after
     carry = [
-        conformed(in_front(size, v, d), t) if b else v
+        conform_tangent(in_front(size, v, d), t) if b else v
         for v, d, t, b in zip(values[num_consts:end], dims[num_consts:end], types[num_consts:end], batched, strict=True)
     ]
     outs = _bind(params, made.program, [*made.consts, *values[:num_consts]], carry, values[end:])

@@ -8,27 +8,27 @@ from typing import Any, NamedTuple
 from shardwise.ir import ANY_GOES_ON, Program, ShapedArray, Var, bind, eval_program, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
-from shardwise.ops.control.bodies import interned, separate
+from shardwise.ops.control.bodies import intern_program, separate
 from shardwise.ops.control.while_loop import while_p, while_parts
 from shardwise.ops.reductions.reduce import reduce_or
 from shardwise.ops.rules.derivative import moved_to_front
-from shardwise.transforms.bodies.branch_rules import selected
+from shardwise.transforms.bodies.branch_rules import select_branches
 from shardwise.transforms.bodies.derived_bodies import (
     alive,
-    arranged,
+    arrange_program,
     batched_body,
     in_front,
     mask_of,
-    picked,
+    pick_items,
     tangent_like,
-    traced,
+    trace_body,
     with_tangents,
 )
-from shardwise.transforms.bodies.handed_through import handed_through
-from shardwise.transforms.bodies.held_updates import exchanges, held_back
-from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
+from shardwise.transforms.bodies.handed_through import forwarded_inputs
+from shardwise.transforms.bodies.held_updates import exchanges, hold_back
+from shardwise.transforms.bodies.jit_rules import Made, Mask, cache_made
 from shardwise.transforms.bodies.scan_rules import carry_joined, carry_with_dim
-from shardwise.transforms.interpreters.jvp import conformed
+from shardwise.transforms.interpreters.jvp import conform_tangent
 
 
 def _bind(
@@ -49,7 +49,7 @@ def _bind(
 # -- derivatives ---------------------------------------------------------------------------------------------------------
 
 
-@remembered
+@cache_made
 def _with_tangents(body: Program, num_consts: int, live: Mask) -> Made:
     """The body with the tangents of some carries (`results`) behind all carries."""
     carried = live[num_consts:]
@@ -69,32 +69,34 @@ def _with_tangents(body: Program, num_consts: int, live: Mask) -> Made:
         *range(consts_end, tangents),
         *range(split, len(made.program.inputs)),
     ]
-    return Made(arranged(made.program, first, order), made.consts, carried)
+    return Made(arrange_program(made.program, first, order), made.consts, carried)
 
 
-def _pushed(primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], Mask]:
+def _push_loop(primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], Mask]:
     """The loop of values and tangents: its results, and the carries that have tangents."""
-    body = interned(params["body"])
+    body = intern_program(params["body"])
     cond_args, body_args, init = while_parts(primals, params)
     _, body_ts, init_ts = while_parts(tangents, params)
     live = alive([*body_ts, *init_ts], [*body_args, *init])
     n = len(body_args)
     made: Made = _with_tangents(body, n, live)
     carried = made.results
-    entering = [tangent_like(t, ty) for t, ty in picked(list(zip(init_ts, body.in_types[n:], strict=True)), carried)]
+    entering = [
+        tangent_like(t, ty) for t, ty in pick_items(list(zip(init_ts, body.in_types[n:], strict=True)), carried)
+    ]
     cond = params["cond"]
     longer = Program(
         (*cond.inputs, *[Var(t.aval) for t in entering]), cond.equations, cond.outputs, cond.num_consts, cond.name
     )
     outs = _bind(
-        longer, made.program, cond_args, [*made.consts, *body_args, *picked(body_ts, live[:n])], [*init, *entering]
+        longer, made.program, cond_args, [*made.consts, *body_args, *pick_items(body_ts, live[:n])], [*init, *entering]
     )
     return outs, carried
 
 
 def while_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
     """One loop of values and tangents."""
-    outs, carried = _pushed(primals, tangents, params)
+    outs, carried = _push_loop(primals, tangents, params)
     source = iter(outs[len(carried) :])
     return outs[: len(carried)], [next(source) if c else None for c in carried]
 
@@ -107,7 +109,7 @@ def while_linearize(
         results = bind(
             while_p, *primals, **{**params, "cond": separate(params["cond"]), "body": separate(params["body"])}
         )
-    outs, carried = _pushed(primals, tangents, params)
+    outs, carried = _push_loop(primals, tangents, params)
     source = iter(outs[len(carried) :])
     return results, [next(source) if c else None for c in carried]
 
@@ -132,7 +134,7 @@ def while_batch(
         while_parts(values, params),
         while_parts(dims, params),
     )
-    through = handed_through(body)
+    through = forwarded_inputs(body)
     kept = {i for i, d in enumerate(init_dims) if d is None and through[i] == len(constants) + i}
     outs, out_dims = _while_batch(size, axis_name, values, dims, params)
     return [init[i] if i in kept else o for i, o in enumerate(outs)], [
@@ -148,10 +150,10 @@ def _while_batch(
     cond_args, body_args, init = while_parts(values, params)
     _, body_dims, init_dims = while_parts(dims, params)
     init = [v if d is None else moved_to_front(v, d) for v, d in zip(init, init_dims, strict=True)]
-    mapped = _mapped(size, axis_name, cond_args, body_args, init, while_parts(dims, params), params)
+    mapped = _map_programs(size, axis_name, cond_args, body_args, init, while_parts(dims, params), params)
     test, step, batched, types = mapped
     carry = [
-        conformed(in_front(size, v, None if d is None else 0), t) if b else v
+        conform_tangent(in_front(size, v, None if d is None else 0), t) if b else v
         for v, d, t, b in zip(init, init_dims, types, batched, strict=True)
     ]
     out_dims = list(after_dims(batched))
@@ -163,8 +165,8 @@ def _while_batch(
     # A step runs only while the one element continues: none is held back, and carries are updated in place.
     if size == 1:
         return _bind(some.program, step.program, [*some.consts, *cond_values], body_values, carry), out_dims
-    body = interned(params["body"])
-    held: Made = held_back(body, (*range(n, n + len(init)),))
+    body = intern_program(params["body"])
+    held: Made = hold_back(body, (*range(n, n + len(init)),))
     apart = not any(t.mesh is not None for t in types) and not exchanges(body, axis_name)
     if apart and any(held.results):
         going = test.program.out_types[0]
@@ -178,10 +180,10 @@ def _while_batch(
             batched,
         )
         captured = [*step.consts, *held.consts]
-        frozen = _frozen(test.program, step.program, k, len(captured), n, types, held.results)
+        frozen = _freeze_finished(test.program, step.program, k, len(captured), n, types, held.results)
         body_values = [*captured, *body_args]
     else:
-        frozen = _frozen(test.program, step.program, k, 0, len(body_values), types, None)
+        frozen = _freeze_finished(test.program, step.program, k, 0, len(body_values), types, None)
     frozen_values = [*frozen.consts, *cond_values, *body_values]
     return _bind(some.program, frozen.program, [*some.consts, *cond_values], frozen_values, carry), out_dims
 
@@ -200,7 +202,7 @@ class _Mapped(NamedTuple):
         return self.test.results[0] is not None
 
 
-def _mapped(
+def _map_programs(
     size: int,
     axis_name: Any,
     cond_args: Sequence[Any],
@@ -210,7 +212,7 @@ def _mapped(
     params: Params,
 ) -> _Mapped:
     """The programs, with as few carries that differ between elements as the steps allow."""
-    cond, body = interned(params["cond"]), interned(params["body"])
+    cond, body = intern_program(params["cond"]), intern_program(params["body"])
     cond_types, body_types = [v.aval for v in cond_args], [v.aval for v in body_args]
     cond_dims, body_dims, init_dims = dims
     spmd, own = SPMD_AXES.get(), body.in_types[len(body_args) :]
@@ -222,14 +224,14 @@ def _mapped(
             cond, size, axis_name, (*cond_dims, *carry_dims), (*cond_types, *types), spmd, (False,)
         )
         if test.results[0] is not None and not all(batched):
-            batched, types = _all_batched(size, batched, types)
+            batched, types = _batch_all(size, batched, types)
             continue
         step: Made = batched_body(
             body, size, axis_name, (*body_dims, *carry_dims), (*body_types, *types), spmd, batched
         )
         after = tuple(d is not None for d in step.results)
         grown = tuple(a and not b for a, b in zip(after, batched, strict=True))
-        _, types_after = _all_batched(size, tuple(not g for g in grown), types)
+        _, types_after = _batch_all(size, tuple(not g for g in grown), types)
         types_after = [
             carry_joined(t, o) if a else t for t, o, a in zip(types_after, step.program.out_types, after, strict=True)
         ]
@@ -243,21 +245,21 @@ def after_dims(batched: Mask) -> tuple[int | None, ...]:
     return tuple(0 if b else None for b in batched)
 
 
-def _all_batched(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tuple[Mask, list[ShapedArray]]:
+def _batch_all(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tuple[Mask, list[ShapedArray]]:
     wide = [
         t if b else t.update(shape=(size, *t.shape), spec=((), *t.spec)) for t, b in zip(types, batched, strict=True)
     ]
     return (True,) * len(wide), wide
 
 
-@remembered
+@cache_made
 def _any(test: Program, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> Made:
     """Whether any element continues."""
-    return traced(lambda *v: [reduce_or(eval_program(test, v)[0], (0,))], [*const_types, *types], ANY_GOES_ON)
+    return trace_body(lambda *v: [reduce_or(eval_program(test, v)[0], (0,))], [*const_types, *types], ANY_GOES_ON)
 
 
-@remembered
-def _frozen(
+@cache_made
+def _freeze_finished(
     test: Program,
     step: Program,
     num_test: int,
@@ -280,9 +282,9 @@ def _frozen(
         new = eval_program(step, [*values[num_test:first], *told, *values[first:]])
         kept = held or (False,) * len(types)
         return [
-            conformed(n if done else selected(going, [o, n]), t)
+            conform_tangent(n if done else select_branches(going, [o, n]), t)
             for o, n, t, done in zip(carry, new, types, kept, strict=True)
         ]
 
     steady = [t for i, t in enumerate(step.in_types[: -len(types)]) if held is None or i != num_captured]
-    return traced(run, [*test.in_types[:num_test], *steady, *types], step.name)
+    return trace_body(run, [*test.in_types[:num_test], *steady, *types], step.name)

@@ -28,14 +28,14 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.op import Params
-from shardwise.ops.control.bodies import entered, interned, separate
+from shardwise.ops.control.bodies import enter_carry, intern_program, separate
 from shardwise.ops.control.cond import cond_p
 from shardwise.ops.control.scan import scan_p
 from shardwise.ops.control.while_loop import while_p
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.ops.rules.derivative import do, filled
-from shardwise.transforms.bodies.derived_bodies import traced
-from shardwise.transforms.bodies.jit_rules import Made, remembered
+from shardwise.ops.rules.derivative import do, full_cotangent
+from shardwise.transforms.bodies.derived_bodies import trace_body
+from shardwise.transforms.bodies.jit_rules import Made, cache_made
 from shardwise.transforms.checks.checkify_checks import Enabled, checks_of
 from shardwise.transforms.checks.checkify_errors import (
     DivisionByZeroError,
@@ -92,7 +92,7 @@ def checkify(f: Callable[..., Any], errors: Enabled = user_checks) -> Callable[.
 
     @wraps(f)
     @user_facing
-    def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
+    def checked_call(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         out_tree: Any = None
 
         def flat() -> list[Any]:
@@ -104,7 +104,7 @@ def checkify(f: Callable[..., Any], errors: Enabled = user_checks) -> Callable[.
         error, outs = _run(program, enabled, consts)
         return error, tree_unflatten(out_tree, list(map(as_array, outs)))
 
-    return checked
+    return checked_call
 
 
 def _run(program: Program, enabled: Enabled, values: Sequence[Any]) -> Checked:
@@ -127,7 +127,7 @@ def _equation(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked
     if rule is not None:
         return rule(params, values, enabled)
     if op.inline is not None and any(True for _ in subprograms(params)):
-        return _called(eqn, values, enabled)
+        return _check_call(eqn, values, enabled)
     result = bind(op, *values, **params)
     outs = list(result) if op.multiple_results else [result]
     error = init_error
@@ -140,8 +140,8 @@ def _equation(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked
 # -- programs that hold programs -----------------------------------------------------------------------------------------
 
 
-@remembered
-def _checked(program: Program, enabled: Enabled, one: bool = True) -> Made:
+@cache_made
+def _check_program(program: Program, enabled: Enabled, one: bool = True) -> Made:
     """A program with the arrays of its error in front of its results; `results` are the sites and the sizes of payloads.
 
     Unless it is to be `one` error, that of a `shard_map` in it keeps the dim of its devices.
@@ -155,8 +155,8 @@ def _checked(program: Program, enabled: Enabled, one: bool = True) -> Made:
         note[:] = [error.sites, sizes_of(error)]
         return [*flat_error(error), *outs]
 
-    made = traced(both, program.in_types, program.name)
-    return Made(interned(made.program), made.consts, tuple(note))
+    made = trace_body(both, program.in_types, program.name)
+    return Made(intern_program(made.program), made.consts, tuple(note))
 
 
 def _shape(made: Made) -> tuple[tuple[Site, ...], tuple[int, ...], int]:
@@ -177,7 +177,7 @@ def _strong(checked: Checked) -> Checked:
 
 def _start(types: Sequence[ShapedArray]) -> list[Any]:
     """The initial error of loops: none."""
-    return [entered(filled(t.update(vma=frozenset())), t) for t in types]
+    return [enter_carry(full_cotangent(t.update(vma=frozenset())), t) for t in types]
 
 
 def without_checks(program: Program) -> Program:
@@ -188,13 +188,13 @@ def without_checks(program: Program) -> Program:
     return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 
 
-def _called(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
+def _check_call(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
     """A function with rules of its own (derivatives, batching) keeps them; its errors are computed by a second call."""
     params = map_programs(eqn, without_checks).params
     outs = bind(eqn.op, *values, **params)
     if eqn.op.inline is None:
         return init_error, outs
-    made = _checked(eqn.op.inline(eqn), enabled)
+    made = _check_program(eqn.op.inline(eqn), enabled)
     if not made.results[0]:
         return init_error, outs
     fixed = [v if isinstance(v, Literal) else do.stop_gradient(v) for v in values]
@@ -203,7 +203,7 @@ def _called(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
 
 
 def _jit(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
-    made = _checked(params["program"], enabled, False)
+    made = _check_program(params["program"], enabled, False)
     _, _, count = _shape(made)
     outs = bind(
         jit_op,
@@ -222,7 +222,7 @@ def _jit(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
 def _cond(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     """All branches return the sites of all."""
     index, *args = values
-    made = [_checked(b, enabled) for b in params["branches"]]
+    made = [_check_program(b, enabled) for b in params["branches"]]
     types: dict[Site, Sequence[ShapedArray]] = {}
     for m in made:
         error, _ = _apart(m, m.program.out_types)
@@ -239,11 +239,11 @@ def _cond(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
             if not sites:
                 return outs
             have = dict(zip(error.sites, error.payloads, strict=True))
-            payloads = tuple(have.get(s) or tuple(map(filled, types[s])) for s in sites)
+            payloads = tuple(have.get(s) or tuple(map(full_cotangent, types[s])) for s in sites)
             code = error.code if error.sites else as_array(0).astype("int32")
             return [*flat_error(Error(code, payloads, sites)), *outs]
 
-        branches.append(traced(run, [*[c.aval for c in consts], *[a.aval for a in args]], m.program.name))
+        branches.append(trace_body(run, [*[c.aval for c in consts], *[a.aval for a in args]], m.program.name))
     extra = [c for b in branches for c in b.consts]
     outs = bind(cond_p, index, *extra, *consts, *args, branches=_same_consts(branches))
     whole_shape = Made(branches[0].program, (), (sites, tuple(len(types[s]) for s in sites)))
@@ -260,12 +260,12 @@ def _same_consts(branches: Sequence[Made]) -> tuple[Program, ...]:
             front += own if i == j else [Var(c.aval) for c in other.consts]
         p = b.program
         inputs = (*front, *p.inputs[len(b.consts) :])
-        programs.append(separate(interned(Program(inputs, p.equations, p.outputs, len(front), p.name))))
+        programs.append(separate(intern_program(Program(inputs, p.equations, p.outputs, len(front), p.name))))
     return tuple(programs)
 
 
 def _scan(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
-    made = _checked(params["body"], enabled)
+    made = _check_program(params["body"], enabled)
     sites, sizes, count = _shape(made)
     n = params["num_consts"]
     k, types = len(made.consts), made.program.out_types[:count]
@@ -276,7 +276,7 @@ def _scan(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         return [*flat_error(join_errors(error_of(before, sites, sizes), error)), *outs]
 
     own = made.program.in_types
-    body = traced(step, [*own[: k + n], *types, *own[k + n :]], made.program.name)
+    body = trace_body(step, [*own[: k + n], *types, *own[k + n :]], made.program.name)
     consts = [*body.consts, *made.consts, *values[:n]]
     outs = bind(
         scan_p,
@@ -285,7 +285,7 @@ def _scan(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         *values[n:],
         **{
             **params,
-            "body": separate(interned(body.program)),
+            "body": separate(intern_program(body.program)),
             "num_consts": len(consts),
             "num_carry": params["num_carry"] + count,
         },
@@ -297,7 +297,7 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     """The condition is checked before the loop, and after each step."""
     a, b = params["cond_consts"], params["body_consts"]
     cond_args, body_args, init = values[:a], values[a : a + b], values[a + b :]
-    test, body = _checked(params["cond"], enabled), _checked(params["body"], enabled)
+    test, body = _check_program(params["cond"], enabled), _check_program(params["body"], enabled)
     first, _ = _apart(test, eval_program(test.program, [*test.consts, *cond_args, *init]))
     consts = [*test.consts, *cond_args, *body.consts, *body_args]
     split = len(test.consts) + a
@@ -311,13 +311,13 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
 
     note: list[Any] = []
 
-    def measured(*xs: Any) -> list[Any]:
+    def measure_error(*xs: Any) -> list[Any]:
         error, outs = again(*xs)
         note[:] = [error.sites, sizes_of(error)]
         return [*flat_error(error), *outs]
 
     carry_types = body.program.in_types[len(body.consts) + b :]
-    trial = traced(measured, [*[c.aval for c in consts], *carry_types], body.program.name)
+    trial = trace_body(measure_error, [*[c.aval for c in consts], *carry_types], body.program.name)
     sites, sizes = note
     if sites and params["cond"].name == ANY_GOES_ON:
         raise ValueError(
@@ -332,11 +332,11 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         error, outs = again(*xs[:size], *xs[size + count :])
         return [*flat_error(join_errors(error_of(xs[size : size + count], sites, sizes), error)), *outs]
 
-    def going(*xs: Any) -> list[Any]:
+    def test_carry(*xs: Any) -> list[Any]:
         return eval_program(without_checks(params["cond"]), [*xs[:a], *xs[a + count :]])
 
-    looped = traced(step, [*[c.aval for c in consts], *types, *carry_types], params["body"].name)
-    tested = traced(going, [*[c.aval for c in cond_args], *types, *carry_types], params["cond"].name)
+    looped = trace_body(step, [*[c.aval for c in consts], *types, *carry_types], params["body"].name)
+    tested = trace_body(test_carry, [*[c.aval for c in cond_args], *types, *carry_types], params["cond"].name)
     outs = bind(
         while_p,
         *tested.consts,
@@ -345,8 +345,8 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         *consts,
         *_start(types),
         *init,
-        cond=separate(interned(tested.program)),
-        body=separate(interned(looped.program)),
+        cond=separate(intern_program(tested.program)),
+        body=separate(intern_program(looped.program)),
         cond_consts=len(tested.consts) + a,
         body_consts=len(looped.consts) + size,
     )

@@ -152,7 +152,7 @@ def sizes_of(error: Error) -> tuple[int, ...]:
     return tuple(map(len, error.payloads))
 
 
-def failed(site: Site, pred: Any, payload: Sequence[Any] = ()) -> Error:
+def failure_error(site: Site, pred: Any, payload: Sequence[Any] = ()) -> Error:
     """The error of a site that fails where the bool scalar `pred` is true."""
     zero, code = literal(0, _INT32), literal(site.code, _INT32)
     return Error(bind(select_n_p, as_array(pred), zero, code), (tuple(map(as_array, payload)),), (site,))
@@ -165,17 +165,17 @@ def join_errors(first: Error, then: Error) -> Error:
     if first.code.ndim and then.code.ndim and first.code.shape != then.code.shape:  # of two meshes, say
         first, then = whole(first), whole(then)
     shape = max(first.code.shape, then.code.shape, key=len)
-    clean = _repeated(do.eq(first.code, 0), shape)
+    clean = _repeat_scalar(do.eq(first.code, 0), shape)
     payloads = {site: _spread(payload, first, shape) for site, payload in zip(first.sites, first.payloads, strict=True)}
     for site, payload in zip(then.sites, then.payloads, strict=True):
         new = _spread(payload, then, shape)
         old = payloads.get(site, new)
-        payloads[site] = tuple(a if a is b else _chosen(clean, b, a) for a, b in zip(old, new, strict=True))
-    code = _chosen(clean, _repeated(then.code, shape), _repeated(first.code, shape))
+        payloads[site] = tuple(a if a is b else _choose_error(clean, b, a) for a, b in zip(old, new, strict=True))
+    code = _choose_error(clean, _repeat_scalar(then.code, shape), _repeat_scalar(first.code, shape))
     return Error(code, tuple(payloads.values()), tuple(payloads))
 
 
-def _repeated(x: Array, shape: tuple[int, ...]) -> Any:
+def _repeat_scalar(x: Array, shape: tuple[int, ...]) -> Any:
     return x if x.shape == shape else do.broadcast_in_dim(x, shape=shape, broadcast_dimensions=(), out_sharding=None)
 
 
@@ -190,7 +190,7 @@ def _spread(payload: Sequence[Any], error: Error, shape: tuple[int, ...]) -> tup
     )
 
 
-def _chosen(clean: Any, new: Any, old: Any) -> Any:
+def _choose_error(clean: Any, new: Any, old: Any) -> Any:
     if clean.ndim and old.ndim > clean.ndim:
         clean = do.broadcast_in_dim(
             clean, shape=old.shape, broadcast_dimensions=tuple(range(clean.ndim)), out_sharding=None
@@ -238,7 +238,7 @@ def enabled_part(error: Error, enabled: frozenset[Any]) -> Error:
     code = error.code
     for site, keep in zip(error.sites, on, strict=True):
         if not keep:
-            code = _chosen(do.eq(code, site.code), as_array(np.zeros(code.shape, _INT32)), code)
+            code = _choose_error(do.eq(code, site.code), as_array(np.zeros(code.shape, _INT32)), code)
     kept = [(s, p) for s, p, keep in zip(error.sites, error.payloads, on, strict=True) if keep]
     return Error(code, tuple(p for _, p in kept), tuple(s for s, _ in kept))
 
@@ -253,7 +253,7 @@ def _raise_now(*values: Any, sites: tuple[Site, ...], sizes: tuple[int, ...], de
     return []
 
 
-def _refused(eqn: Any) -> Program:
+def _refuse_check(eqn: Any) -> Program:
     if not eqn.params["debug"]:
         raise ValueError(
             "Cannot abstractly evaluate a checkify.check which was not functionalized: it is part of a compiled program "
@@ -287,7 +287,7 @@ check_p = define_op(
     typed=True,
     effects=True,
     eager=_raise_now,
-    inline=_refused,
+    inline=_refuse_check,
     jvp=_check_jvp,
     batch=_check_batch,
 )
@@ -327,7 +327,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         args, kwargs = tree_unflatten(tree, payload)
         return f"{msg.format(*args, **kwargs)} (`check` failed)"
 
-    error = failed(new_site(FailedCheckError, explain), do.not_(as_array(pred)), leaves)
+    error = failure_error(new_site(FailedCheckError, explain), do.not_(as_array(pred)), leaves)
     bind(check_p, *flat_error(error), sites=error.sites, sizes=sizes_of(error), debug=debug)
 
 

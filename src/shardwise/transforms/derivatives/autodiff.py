@@ -10,9 +10,9 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.ir import Array, check_leaks, current_trace, tracing
-from shardwise.ir.references import holding, is_reference
+from shardwise.ir.references import hold_references, is_reference
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.ops.rules.derivative import filled
+from shardwise.ops.rules.derivative import full_cotangent
 from shardwise.transforms.derivatives.arguments import call_with, check_argnums, check_input, check_output, split_aux
 from shardwise.transforms.derivatives.reference_arguments import (
     References,
@@ -24,11 +24,17 @@ from shardwise.transforms.derivatives.reference_arguments import (
     store_last,
 )
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer
-from shardwise.transforms.interpreters.linear_maps import linear_map, pulling, pushing, tangent_in, tangent_out
+from shardwise.transforms.interpreters.linear_maps import (
+    linear_map,
+    pull_function,
+    push_function,
+    tangent_in,
+    tangent_out,
+)
 from shardwise.transforms.interpreters.linear_transpose import linear_transpose as linear_transpose
 from shardwise.transforms.interpreters.linearize import linearize_flat
 from shardwise.transforms.jit.jit import jit
-from shardwise.transforms.tracing import described
+from shardwise.transforms.tracing import describe
 
 
 def _flat_function(
@@ -36,7 +42,7 @@ def _flat_function(
 ) -> tuple[Callable[..., list[Any]], list[Any]]:
     """`fun` on flat values; at the positions of `references` on their arrays, whose last ones it gives after its results.
 
-    Running it fills the list with the output structure, with `has_aux` the aux tree, the trace, and what `_untouched` has to know of
+    Running it fills the list with the output structure, with `has_aux` the aux tree, the trace, and what `_keep_untouched` has to know of
     each result.
     """
     notes: list[Any] = [None, None, None, None]
@@ -44,7 +50,7 @@ def _flat_function(
     def flat(*leaves: Any) -> list[Any]:
         notes[2] = current_trace()
         given = [references.get(i, leaf) for i, leaf in enumerate(leaves)]
-        with holding([*references.values()], [leaves[i] for i in references]):
+        with hold_references([*references.values()], [leaves[i] for i in references]):
             out = fun(*tree_unflatten(structure, given))
             if has_aux:
                 out, notes[1] = split_aux(out)
@@ -57,7 +63,7 @@ def _flat_function(
     return flat, notes
 
 
-def _untouched(found: Sequence[tuple[int | None, Any]], given: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+def _keep_untouched(found: Sequence[tuple[int | None, Any]], given: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     """The results, except that an argument which `fun` returns unchanged is the caller's object, and a non-array result is `fun`'s."""
     return [
         given[i] if i is not None else out if own is None else own for (i, own), out in zip(found, results, strict=True)
@@ -112,9 +118,9 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         if ts[i] is not None and tangent is not ts[i]:
             tangent_leaves[i].store(tangent_out(primal.aval, tangent))
     del pairs[len(notes[3]) :]
-    out = tree_unflatten(notes[0], _untouched(notes[3], tree_leaves(tuple(primals)), [p for p, _ in pairs]))
+    out = tree_unflatten(notes[0], _keep_untouched(notes[3], tree_leaves(tuple(primals)), [p for p, _ in pairs]))
     moved = [tangent_out(p.aval, t) for p, t in pairs]
-    tangent = tree_unflatten(notes[0], _untouched([(i, None) for i, _ in notes[3]], tangent_leaves, moved))
+    tangent = tree_unflatten(notes[0], _keep_untouched([(i, None) for i, _ in notes[3]], tangent_leaves, moved))
     return (out, tangent, _plain(notes[1], trace)) if has_aux else (out, tangent)
 
 
@@ -146,8 +152,8 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     results = lin.results[: len(notes[3])]
     store_all(references, ps, lin.results[len(results) :])
 
-    f_jvp = pushing(linear_map(lin, ps, structure, notes[0], references), lin.residuals)
-    out = tree_unflatten(notes[0], _untouched(notes[3], tree_leaves(primals), results))
+    f_jvp = push_function(linear_map(lin, ps, structure, notes[0], references), lin.residuals)
+    out = tree_unflatten(notes[0], _keep_untouched(notes[3], tree_leaves(primals), results))
     notes[1] = strip_tangents(notes[1])
     check_leaks(notes[2], "linearize")
     return (out, f_jvp, notes[1]) if has_aux else (out, f_jvp)
@@ -181,7 +187,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     _check_reduce_axes(reduce_axes)
     out, f_vjp, aux, found = pullback(fun, primals, has_aux)
     leaves, structure = tree_flatten(out)
-    out = tree_unflatten(structure, _untouched(found, tree_leaves(primals), leaves))
+    out = tree_unflatten(structure, _keep_untouched(found, tree_leaves(primals), leaves))
     return (out, f_vjp, aux) if has_aux else (out, f_vjp)
 
 
@@ -193,14 +199,14 @@ def _check_reduce_axes(axes: Any) -> None:
 
 
 def pullback(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, Any, Any, Any]:
-    """The result as arrays, the pullback, the aux tree, and the notes for `_untouched`."""
+    """The result as arrays, the pullback, the aux tree, and the notes for `_keep_untouched`."""
     ps, structure = flat_primals(primals)
     references = references_among(fun, "vjp", primals)
     flat, notes = _flat_function(fun, structure, has_aux, references)
     lin = linearize_flat(flat, ps)
     results = lin.results[: len(notes[3])]
     store_all(references, ps, lin.results[len(results) :])
-    f_vjp = pulling(linear_map(lin, ps, structure, notes[0], references), lin.residuals, ps)
+    f_vjp = pull_function(linear_map(lin, ps, structure, notes[0], references), lin.residuals, ps)
     out = tree_unflatten(notes[0], results)
     notes[1] = strip_tangents(notes[1])
     check_leaks(notes[2], "vjp")
@@ -246,7 +252,7 @@ def value_and_grad(
 
     @wraps(fun)
     @user_facing
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         nums = check_argnums(argnums, args, "grad")
         chosen = [args[n] for n in nums]
         for leaf in tree_flatten(chosen)[0]:
@@ -258,12 +264,12 @@ def value_and_grad(
         _check_reduce_axes(reduce_axes)
         out, pull, *aux = pullback(partial, tuple(chosen), has_aux)[: 2 + has_aux]
         value = _check_scalar(out, holomorphic, "grad")
-        one = filled(value.aval, 1)
+        one = full_cotangent(value.aval, 1)
         grads = pull(tree_unflatten(tree_structure(out), [one]))
         gradient = tuple(grads) if isinstance(argnums, Iterable) else grads[0]
         return ((out, aux[0]), gradient) if has_aux else (out, gradient)
 
-    return described(wrapped, f"Value and gradient of {{}} with respect to positional argument(s) {argnums}.")
+    return describe(wrapper, f"Value and gradient of {{}} with respect to positional argument(s) {argnums}.")
 
 
 def grad(
@@ -295,11 +301,11 @@ def grad(
 
     @wraps(fun)
     @user_facing
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         out, gradient = both(*args, **kwargs)
         return (gradient, out[1]) if has_aux else gradient
 
-    return described(wrapped, f"Gradient of {{}} with respect to positional argument(s) {argnums}.")
+    return describe(wrapper, f"Gradient of {{}} with respect to positional argument(s) {argnums}.")
 
 
 def fwd_and_bwd(

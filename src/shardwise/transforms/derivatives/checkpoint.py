@@ -40,8 +40,8 @@ from shardwise.ir.key_uses import called_uses
 from shardwise.ir.narrowed import Narrowed, PartOf, narrow_call
 from shardwise.ir.op import Params
 from shardwise.ir.program import called_effects
-from shardwise.ir.reference_arguments import closed_over
-from shardwise.ir.references import Reference, holding, root_of, shows_reference, with_references
+from shardwise.ir.reference_arguments import close_over
+from shardwise.ir.references import Reference, hold_references, root_of, shows_reference, with_references
 from shardwise.ops.devices.barrier import offload_p
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.bodies.jit_rules import Made, with_tangents
@@ -49,9 +49,9 @@ from shardwise.transforms.derivatives.other_policy import chosen_policy
 from shardwise.transforms.derivatives.policies import RECOMPUTE as RECOMPUTE
 from shardwise.transforms.derivatives.policies import SAVEABLE as SAVEABLE
 from shardwise.transforms.derivatives.policies import Offload as Offload
-from shardwise.transforms.derivatives.policies import Policy, Said, asked
+from shardwise.transforms.derivatives.policies import Policy, Said, ask_policy
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
-from shardwise.transforms.derivatives.prevented import Prevented, among, as_given, per_leaf
+from shardwise.transforms.derivatives.prevented import Prevented, among, normalize_prevent_cse, per_leaf
 from shardwise.transforms.derivatives.second_run import remat_op
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import has_tangent
@@ -95,7 +95,9 @@ def checkpoint(
         )
     static_names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    checkpointed = _Checkpointed(cast(Callable[..., Any], fun), as_given(prevent_cse), policy, static_names)
+    checkpointed = _Checkpointed(
+        cast(Callable[..., Any], fun), normalize_prevent_cse(prevent_cse), policy, static_names
+    )
 
     @wraps(fun)
     @user_facing
@@ -143,7 +145,7 @@ class _Checkpointed:
 
     def call(self, given: _Arguments) -> Any:
         """The function's results; arguments that are references are closed over, and what references hold is state."""
-        closed = closed_over((given.rest, given.kwargs))
+        closed = close_over((given.rest, given.kwargs))
         if closed is not None:
             (own, keywords), rebuilt = closed
 
@@ -160,7 +162,7 @@ class _Checkpointed:
                 return (), self.record(given)
 
             def with_state(values: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-                with holding(references, values):
+                with hold_references(references, values):
                     result = self.fun(*args, **kwargs)
                     return [r.held() for r in references], result
 
@@ -222,7 +224,7 @@ def _trace(run: Callable[..., Any], types: Sequence[ShapedArray], name: str) -> 
         outs, out_tree = tree_flatten(run(*xs))
         for o in outs:
             if shows_reference(o):
-                raise root_of(o).returned_from(name, "checkpoint")
+                raise root_of(o).return_error(name, "checkpoint")
         return [as_array(as_value(o)) for o in outs]
 
     recording = recording_trace(name)
@@ -316,11 +318,11 @@ def _batch(
 ) -> tuple[list[Any], list[int | None]]:
     found: list[int | None] = []
 
-    def mapped(*xs: Any) -> list[Any]:
+    def map_values(*xs: Any) -> list[Any]:
         outs, found[:] = batch_program(params["program"], size, axis_name, xs, dims)
         return outs
 
-    body, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
+    body, consts = trace_program(map_values, [v.aval for v in values], params["program"].name)
     held = among(params["prevent_cse"], before=len(consts))
     return bind(checkpoint_op, *consts, *values, **{**params, "program": body, "prevent_cse": held}), found
 
@@ -331,7 +333,7 @@ def _linearize(
     """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
     live = tuple(t is not None for t in tangents)
     reached = with_tangents(params["program"], live).results
-    said: Said = asked(params["program"], params["policy"], live)
+    said: Said = ask_policy(params["program"], params["policy"], live)
     program, kept = said.program, said.kept
     primals = [*said.consts, *primals]
     live = (False,) * len(said.consts) + live
@@ -365,7 +367,7 @@ def _transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> li
     return transpose_linear(program, args, cts)
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {"differentiated": False, "policy": None, **shown}
 
 
@@ -386,7 +388,7 @@ checkpoint_op = define_op(
     batch=_batch,
     inline=lambda eqn: eqn.params["program"],
     effects=called_effects,
-    shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
+    shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown_params),
     keys=called_uses,
     narrow=_narrow,
 )

@@ -15,7 +15,7 @@ from shardwise.ops.control.scan import scan
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
-from shardwise.transforms.bodies.derived_bodies import alive, picked, with_tangents
+from shardwise.transforms.bodies.derived_bodies import alive, pick_items, with_tangents
 from shardwise.transforms.bodies.jit_rules import Made
 from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.custom_rules import called_type, function_name, positional, rule_setter
@@ -157,7 +157,7 @@ class _TangentRule:
             outer = BatchTrace(size, None)
             with tracing(outer):
                 one = [BatchTracer(outer, v, 0) if m else v for v, m in zip(values, mapped, strict=True)]
-                outs, dims = self._pushed(size, one, [False] * count)
+                outs, dims = self._push_mapped(size, one, [False] * count)
             outer.closed = True
             pairs = [outer.unwrap(o) for o in outs]
             # A rule that takes every argument for mapped says so of its result, too, which is one element of it.
@@ -170,9 +170,9 @@ class _TangentRule:
             broadcast_in_dim(v, (size, *v.shape), range(1, v.ndim + 1)) if want and not m else v
             for v, m, want in zip(values, mapped, wanted, strict=True)
         ]
-        return self._pushed(size, full, flags)
+        return self._push_mapped(size, full, flags)
 
-    def _pushed(self, size: int, values: Sequence[Any], flags: list[bool]) -> tuple[list[Any], list[int | None]]:
+    def _push_mapped(self, size: int, values: Sequence[Any], flags: list[bool]) -> tuple[list[Any], list[int | None]]:
         """The results of the rule for values and tangents that are mapped alike."""
         count, given = len(self.moving), iter(values[len(self.moving) :])
         trace = JVPTrace()
@@ -206,7 +206,7 @@ def _jvp(
         custom_vmap_op,
         *made.consts,
         *primals,
-        *picked(tangents, live),
+        *pick_items(tangents, live),
         program=made.program,
         name=name,
         count=len(made.consts) + count,

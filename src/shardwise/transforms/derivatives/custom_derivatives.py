@@ -110,7 +110,7 @@ def with_arguments_for(
     program, consts = trace_program(flat, [x.aval for x in leaves], function_name(fun))
     hoisted = [i for i, c in enumerate(consts) if chosen(c)]
 
-    def converted(*args: Any) -> Any:
+    def converted_call(*args: Any) -> Any:
         count = len(args) - len(hoisted)
         values, found = flat_arrays(args[:count])
         if found != structure:
@@ -123,7 +123,7 @@ def with_arguments_for(
         assert out_tree is not None
         return tree_unflatten(out_tree, eval_program(program, [*captured, *values]))
 
-    return converted, [consts[i] for i in hoisted]
+    return converted_call, [consts[i] for i in hoisted]
 
 
 # -- linear_call -----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def linear_call(
         )
         return outs
 
-    def transposed(leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    def transpose_call(leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         assert out_tree is not None
         known, given = (
             tree_unflatten(residual_tree, given_to_user(leaves)),
@@ -175,7 +175,7 @@ def linear_call(
         program=program,
         known=len(consts) + len(residuals),
         first=len(consts),
-        transposed=transposed,
+        transposed=transpose_call,
     )
     return tree_unflatten(out_tree, outs)
 

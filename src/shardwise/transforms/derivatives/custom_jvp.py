@@ -18,7 +18,7 @@ from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, Program, Shown, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ir.program import called_effects
-from shardwise.ir.references import Reference, holding, over_state
+from shardwise.ir.references import Reference, hold_references, over_state
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import do, has_tangent
 from shardwise.transforms.derivatives.arguments import flat_arrays
@@ -32,7 +32,7 @@ from shardwise.transforms.derivatives.custom_rules import (
     zero_tangent,
 )
 from shardwise.transforms.derivatives.mapped_rules import mapped_results
-from shardwise.transforms.interpreters.batch_trace import Alike, BatchTrace, BatchTracer, lifted, mapping_again
+from shardwise.transforms.interpreters.batch_trace import Alike, BatchTrace, BatchTracer, lift_result, mapping_again
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type
 from shardwise.transforms.interpreters.linearize import transpose_linear
 from shardwise.transforms.programs.primitives import CALLS, primitive_of
@@ -88,7 +88,7 @@ class custom_jvp(Custom[P, R]):
 
         def with_state(*args: Any) -> Any:
             *constant, (values, *primals), (_, *tangents) = args
-            with holding(references, values):
+            with hold_references(references, values):
                 out, tangent = rule(*constant, tuple(primals), tuple(tangents))
                 last = [r.held() for r in references]
             empty = [SymbolicZero.from_primal_value(x) if self.symbolic_zeros else zero_tangent(x) for x in last]
@@ -98,7 +98,7 @@ class custom_jvp(Custom[P, R]):
         made.defjvp(with_state, self.symbolic_zeros)
         return made
 
-    def _recorded(self, args: tuple[Any, ...]) -> Any:
+    def _record_call(self, args: tuple[Any, ...]) -> Any:
         constant, smooth, joined = self._split(args)
         leaves, structure = flat_arrays(smooth)
         note: list[Any] = []
@@ -109,7 +109,7 @@ class custom_jvp(Custom[P, R]):
             return tree_unflatten(*call_under_jvp(trace, leaves, flat, note, lambda ps, ts: rule(note, ps, ts)))
         process = getattr(trace, "process_custom_jvp_call", None)
         if process is not None:  # a trace of a library
-            called, pushed = wrap_init(flat), wrap_init(functools.partial(_pushed, functools.partial(rule, note)))
+            called, pushed = wrap_init(flat), wrap_init(functools.partial(_push_rule, functools.partial(rule, note)))
             outs = process(primitive_of(custom_jvp_op), called, pushed, leaves, symbolic_zeros=self.symbolic_zeros)
             return tree_unflatten(note[0], [as_array(as_value(o)) for o in outs])
         program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
@@ -126,7 +126,7 @@ class custom_jvp(Custom[P, R]):
         return tree_unflatten(out_tree, outs)
 
 
-def _pushed(rule: Callable[..., Any], *values: Any) -> list[Any]:
+def _push_rule(rule: Callable[..., Any], *values: Any) -> list[Any]:
     """A rule from primals and tangents to results and their tangents, flat, as traces of libraries take it."""
     half = len(values) // 2
     known = [None if isinstance(t, SymbolicZero) or t.dtype == float0 else t for t in values[half:]]
@@ -134,7 +134,7 @@ def _pushed(rule: Callable[..., Any], *values: Any) -> list[Any]:
     return [*outs, *(zero_tangent(o) if t is None else t for o, t in zip(outs, touts, strict=True))]
 
 
-def _called(functions: Sequence[WrappedFun], args: Sequence[Any], *, symbolic_zeros: bool = False) -> list[Any]:
+def _call_flat(functions: Sequence[WrappedFun], args: Sequence[Any], *, symbolic_zeros: bool = False) -> list[Any]:
     """The flat results of a function and its rule, which a trace of a library has wrapped."""
     fun, jvp = functions
 
@@ -238,7 +238,7 @@ def _custom_jvp_batch(
                 isinstance(x, BatchTracer) and x.owner is trace and x.alike is None for x in (o, t)
             ):
                 both.differ()
-        return [lifted(trace, o) for o in outs], [None if t is None else lifted(trace, t) for t in touts]
+        return [lift_result(trace, o) for o in outs], [None if t is None else lift_result(trace, t) for t in touts]
 
     outs = bind(
         custom_jvp_op,
@@ -257,7 +257,7 @@ def _custom_jvp_transpose(cts: Sequence[Any], *args: Any, program: Program, **_:
     return transpose_linear(program, args, cts)
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     """The rule by its name, and whether it asks for zeros, as in JAX."""
     rule = eqn.params["rule"]
     custom = next((a for a in getattr(rule, "args", ()) if isinstance(a, custom_jvp)), None)
@@ -276,6 +276,6 @@ custom_jvp_op = define_op(
     inline=lambda eqn: eqn.params["program"],
     effects=called_effects,
     batch=_custom_jvp_batch,
-    shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rule"}), change=_shown),
+    shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rule"}), change=_shown_params),
 )
-CALLS[custom_jvp_op.name] = _called
+CALLS[custom_jvp_op.name] = _call_flat

@@ -14,7 +14,7 @@ from shardwise.base.signatures import P, Q, R
 from shardwise.base.tree import PyTreeDef, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
-from shardwise.ir.reference_arguments import TracedArguments, closed_over
+from shardwise.ir.reference_arguments import TracedArguments, close_over
 from shardwise.ir.references import STEPPED_OUT, Reference, root_of, shows_reference, with_references
 from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.convert import as_array, given_to_user
@@ -43,7 +43,7 @@ def results_of(fun: Callable[..., Any], tree: Any) -> Any:
     """The result of a function with rules; ValueError if there is a Ref in it."""
     found = next(filter(shows_reference, tree_leaves(tree)), None)
     if found is not None:
-        raise root_of(found).returned_from(function_name(fun), "custom derivatives")
+        raise root_of(found).return_error(function_name(fun), "custom derivatives")
     return tree
 
 
@@ -170,7 +170,7 @@ class Custom(Generic[P, R]):
     def _with_state(self, references: Sequence[Reference], args: tuple[Any, ...]) -> tuple[Sequence[Any], Any]:
         """The call with the arrays of references as arguments and results; also gives the last arrays."""
         if not references:
-            return (), self._recorded(args)
+            return (), self._record_call(args)
         last, result = self._over_state(references)([r.held() for r in references], *args)
         return stop_gradient(last), result  # rules write values, without derivatives
 
@@ -178,7 +178,7 @@ class Custom(Generic[P, R]):
         """The function of the references' arrays, too."""
         raise NotImplementedError
 
-    def _recorded(self, args: tuple[Any, ...]) -> Any:
+    def _record_call(self, args: tuple[Any, ...]) -> Any:
         """The call under a trace."""
         raise NotImplementedError
 
@@ -214,15 +214,15 @@ class Custom(Generic[P, R]):
 
         count = len(args)  # programs keep `joined`, and must not keep the arguments with it
 
-        def joined(values: Sequence[Any]) -> tuple[Any, ...]:
+        def join_arguments(values: Sequence[Any]) -> tuple[Any, ...]:
             rest, fixed = iter(values), iter(constant)
             return tuple(next(fixed) if i in nums else next(rest) for i in range(count))
 
-        closed = closed_over(smooth, TracedArguments(self.fun, type(self).__name__, args))
+        closed = close_over(smooth, TracedArguments(self.fun, type(self).__name__, args))
         if closed is None:
-            return constant, smooth, joined
+            return constant, smooth, join_arguments
         without, rebuilt = closed
-        return constant, without, lambda values: joined(rebuilt(tuple(values)))
+        return constant, without, lambda values: join_arguments(rebuilt(tuple(values)))
 
 
 def flat_call(

@@ -26,7 +26,7 @@ from shardwise.base.tree import (
 )
 from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
-from shardwise.ir.axis_scope import varying_checked
+from shardwise.ir.axis_scope import checks_variance
 from shardwise.ir.op import Params
 from shardwise.ir.program import called_effects
 from shardwise.ir.references import Ended, Reference
@@ -92,12 +92,12 @@ class custom_vjp(Custom[P, R]):
 
     def _with_state(self, references: Sequence[Reference], args: tuple[Any, ...]) -> tuple[Sequence[Any], Any]:
         if not references:
-            return (), self._recorded(args)
+            return (), self._record_call(args)
         passed, written = self._references(args), set[int]()
         fun, forward, backward = over_state(self, references, self._differentiable(args), written)
         made = custom_vjp(fun, tuple(n + 1 for n in self.nondiff_argnums))
         made.defvjp(forward, backward, self.symbolic_zeros)
-        last, result = made._recorded(([r.held() for r in passed], *args))
+        last, result = made._record_call(([r.held() for r in passed], *args))
         for i, r in enumerate(references):
             if i not in written:
                 last[i] = r.held()
@@ -105,7 +105,7 @@ class custom_vjp(Custom[P, R]):
                 last[i] = stop_gradient(last[i])  # rules write values, without derivatives
         return last, result
 
-    def _recorded(self, args: tuple[Any, ...]) -> Any:
+    def _record_call(self, args: tuple[Any, ...]) -> Any:
         constant, smooth, joined = self._split(args)
         for leaf in tree_leaves(constant):
             if isinstance(leaf, Tracer):
@@ -229,9 +229,9 @@ class _VjpRules:
         is_constant = lambda x: isinstance(x, _Constant)  # noqa: E731
         known = tree_map(lambda x: x.value if is_constant(x) else x, kept, is_leaf=is_constant)
         found = custom.bwd(*self.constant, known, tree_unflatten(out_tree, given))
-        return self._checked(found, types)
+        return self._check_cotangents(found, types)
 
-    def _checked(self, found: Any, types: Sequence[ShapedArray]) -> list[Any]:
+    def _check_cotangents(self, found: Any, types: Sequence[ShapedArray]) -> list[Any]:
         name, rule = function_name(self.custom.fun), function_name(self.custom.bwd)
         if isinstance(found, list):
             found = tuple(found)
@@ -277,7 +277,7 @@ class _VjpRules:
             return None
         value = as_array(as_value(ct))
         missing = aval.vma - value.aval.vma
-        if missing and varying_checked():
+        if missing and checks_variance():
             # A cotangent that varies over more axes is summed over them. One that varies over fewer may be such a sum already.
             raise ValueError(
                 f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function {function_name(self.custom.fun)} must produce an "
@@ -440,7 +440,7 @@ def _custom_vjp_batch(
     return outs, alike
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     """The rules by their names, and whether they ask for zeros, as in JAX."""
     custom = getattr(eqn.params["rules"], "custom", None)
     rules = {} if custom is None else {"fwd": name_of(custom.fwd), "bwd": name_of(custom.bwd)}
@@ -457,5 +457,7 @@ custom_vjp_op = define_op(
     inline=lambda eqn: eqn.params["program"],
     effects=called_effects,
     batch=_custom_vjp_batch,
-    shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rules", "out_tree"}), change=_shown),
+    shown=Shown(
+        renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rules", "out_tree"}), change=_shown_params
+    ),
 )

@@ -65,7 +65,7 @@ def custom_linear_solve(
     aux_tree: list[PyTreeDef] = []
 
     def flat_matvec(consts: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
-        return _checked("matvec", converted(tree_unflatten(tree, vectors), *consts), tree, types)
+        return _check_output("matvec", converted(tree_unflatten(tree, vectors), *consts), tree, types)
 
     trace_program(lambda *vs: flat_matvec(captured, vs), types, "matvec")  # raises if it does not fit b
 
@@ -86,12 +86,12 @@ def custom_linear_solve(
                 found, extra = found
                 aux, structure = flat_arrays(extra)
                 aux_tree[:] = [structure]
-            return [*_checked(name, found, tree, types), *aux]
+            return [*_check_output(name, found, tree, types), *aux]
 
         return run
 
     back = transpose_solve
-    outs = _bound(
+    outs = _bind_solve(
         captured,
         leaves,
         solver(solve, flat_matvec, "solve"),
@@ -103,7 +103,7 @@ def custom_linear_solve(
     return (x, tree_unflatten(aux_tree[0], outs[len(leaves) :])) if has_aux else x
 
 
-def _bound(
+def _bind_solve(
     consts: Sequence[Any], vectors: Sequence[Any], forward: Flat, backward: Flat | None, matvec: Flat, vecmat: Flat
 ) -> list[Any]:
     """Bind the op. Its operands are the captured values of the solvers, those of the matrix, and the right-hand side."""
@@ -146,7 +146,7 @@ def _with_inputs(program: Program, types: Sequence[ShapedArray], at: int) -> Pro
     return Program(inputs, program.equations, program.outputs, 0, program.name)
 
 
-def _checked(name: str, found: Any, tree: PyTreeDef, types: Sequence[ShapedArray], of: str = "b") -> list[Any]:
+def _check_output(name: str, found: Any, tree: PyTreeDef, types: Sequence[ShapedArray], of: str = "b") -> list[Any]:
     outs, out_tree = flat_arrays(found)
     if out_tree != tree:
         raise TypeError(
@@ -219,7 +219,7 @@ def _solve_batch(
     operands = [*values[:known], *vectors]
     all_dims = [*dims[:known], *[0] * len(vectors)]
 
-    def mapped(function: Flat) -> Flat:
+    def map_function(function: Flat) -> Flat:
         both = vmap(function, (const_dims, 0), axis_size=size)
         return lambda consts, xs: list(both(tuple(consts), list(xs)))
 
@@ -232,7 +232,9 @@ def _solve_batch(
 
     back = None if params["back"] is None else mapped_program(params["back"])
     solve = mapped_program(params["program"])
-    outs = _bound_programs(operands, first, known, solve, back, mapped(params["matvec"]), mapped(params["vecmat"]))
+    outs = _bound_programs(
+        operands, first, known, solve, back, map_function(params["matvec"]), map_function(params["vecmat"])
+    )
     return outs, [0] * len(outs)
 
 
@@ -281,7 +283,7 @@ def custom_root(
     start = stop_gradient(initial_guess)
     guess, tree = flat_arrays(initial_guess)
     types = [x.aval for x in guess]
-    trace_program(lambda *xs: _checked("f", f(tree_unflatten(tree, xs)), tree, types, "initial_guess"), types, "f")
+    trace_program(lambda *xs: _check_output("f", f(tree_unflatten(tree, xs)), tree, types, "initial_guess"), types, "f")
     # Captured values of the functions become arguments, so that the rule below sees their values and tangents.
     converted, own = _closure_converted(f, initial_guess)
     found, solver_values = _closure_converted(lambda guess: solve(f, guess), start)

@@ -13,7 +13,7 @@ from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.ir import ShapedArray
 from shardwise.ops.elementwise.casts import convert
-from shardwise.ops.rules.convert import as_array, as_value, handed_out
+from shardwise.ops.rules.convert import as_array, as_value, hand_out
 from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.transforms.derivatives.arguments import (
@@ -26,7 +26,7 @@ from shardwise.transforms.derivatives.arguments import (
 )
 from shardwise.transforms.derivatives.autodiff import jvp, pullback, strip_tangents
 from shardwise.transforms.interpreters.vmap import vmap
-from shardwise.transforms.tracing import described
+from shardwise.transforms.tracing import describe
 
 
 def _basis(values: Sequence[Any]) -> list[Any]:
@@ -52,7 +52,7 @@ def _split(stacked: Any, values: Sequence[Any], leading: bool, like: ShapedArray
         part = reshape(part, (*v.shape, *rest) if leading else (*rest, *v.shape))
         out.append(convert(part, part.dtype, like.weak_type) if part.dtype == like.dtype else part)
         start += v.size
-    return handed_out(out)
+    return hand_out(out)
 
 
 def jacfwd(
@@ -76,7 +76,7 @@ def jacfwd(
 
     @wraps(fun)
     @user_facing
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         nums = check_argnums(argnums, args, "jacfwd")
         chosen = tuple(args[n] for n in nums)
         ps, structure = flat_arrays(chosen)
@@ -105,7 +105,7 @@ def jacfwd(
         jacobian = tree_unflatten(out_structure, [_argument_tree(p, structure, argnums) for p in parts])
         return (jacobian, strip_tangents(aux[0])) if has_aux else jacobian
 
-    return described(wrapped, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
+    return describe(wrapper, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
 
 
 def _argument_tree(parts: list[Any], structure: PyTreeDef, argnums: Any) -> Any:
@@ -135,7 +135,7 @@ def jacrev(
 
     @wraps(fun)
     @user_facing
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         nums = check_argnums(argnums, args, "jacrev")
         chosen = tuple(args[n] for n in nums)
         types = [as_value(leaf).aval for leaf in tree_flatten(chosen)[0]]
@@ -156,7 +156,7 @@ def jacrev(
         jacobian = tree_unflatten(out_structure, per_out)
         return (jacobian, aux[0]) if has_aux else jacobian
 
-    return described(wrapped, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
+    return describe(wrapper, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
 
 
 jacobian = jacrev

@@ -25,7 +25,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.op import Op
-from shardwise.ops.rules.derivative import filled
+from shardwise.ops.rules.derivative import full_cotangent
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer
 
 Keeps = Callable[[Equation], Any]
@@ -67,7 +67,7 @@ class _Body:
         return self.again.inputs[len(self.again.inputs) - len(self.verdicts) :]
 
 
-def kept_inside(eqn: Equation, keeps: Keeps) -> Inside | None:
+def keep_inside(eqn: Equation, keeps: Keeps) -> Inside | None:
     """The values that are kept inside of an equation; None if there are none, or it is no loop of a known length and no branch."""
     region = region_of(eqn)
     if isinstance(region, Branches):
@@ -83,15 +83,15 @@ def kept_inside(eqn: Equation, keeps: Keeps) -> Inside | None:
 def _put(eqn: Equation, first: dict[Any, Any], later: dict[Any, Any], verdicts: Sequence[Any]) -> Inside:
     """The two equations, with other params in place of those that are keys."""
 
-    def changed(places: dict[Any, Any]) -> dict[str, Any]:
+    def replace_places(places: dict[Any, Any]) -> dict[str, Any]:
         return {k: next((new for old, new in places.items() if old is v), v) for k, v in eqn.params.items()}
 
-    params = changed(first)
+    params = replace_places(first)
     types = infer_types(eqn.op, tuple(a.aval for a in eqn.inputs), params)
     saved = tuple(Var(t) for t in types[len(eqn.outputs) :])
     given = tuple(Var(v.aval) for v in saved)
     forward = Equation(eqn.op, eqn.inputs, (*eqn.outputs, *saved), params, eqn.source)
-    again = Equation(eqn.op, (*eqn.inputs, *given), eqn.outputs, changed(later), eqn.source)
+    again = Equation(eqn.op, (*eqn.inputs, *given), eqn.outputs, replace_places(later), eqn.source)
     return Inside(forward, again, given, tuple(verdicts))
 
 
@@ -106,13 +106,13 @@ def _branches(eqn: Equation, region: Branches, keeps: Keeps) -> Inside | None:
     laters: list[Program] = []
     for i, body in enumerate(bodies):
 
-        def filling(*xs: Any, i: int = i, body: _Body = body) -> list[Any]:
+        def fill_branch(*xs: Any, i: int = i, body: _Body = body) -> list[Any]:
             outs = splice(body.forward, xs)
             count = len(outs) - len(body.verdicts)
             own = outs[count:]
             return [*outs[:count], *[x for j, b in enumerate(bodies) for x in (own if j == i else map(_zero, b.saved))]]
 
-        firsts.append(trace_program(filling, body.forward.in_types, body.forward.name)[0])
+        firsts.append(trace_program(fill_branch, body.forward.in_types, body.forward.name)[0])
         own = body.again.inputs[: len(body.again.inputs) - len(body.verdicts)]
         given = [v for b in bodies for v in (b.saved if b is body else [Var(s.aval) for s in b.saved])]
         program = body.again
@@ -122,7 +122,7 @@ def _branches(eqn: Equation, region: Branches, keeps: Keeps) -> Inside | None:
 
 
 def _zero(var: Var) -> Any:
-    return filled(var.aval)
+    return full_cotangent(var.aval)
 
 
 def _body(program: Program, keeps: Keeps) -> _Body | None:
@@ -134,7 +134,7 @@ def _body(program: Program, keeps: Keeps) -> _Body | None:
     verdicts: list[Any] = []
     done = False
     for eqn in program.equations:
-        inside = kept_inside(eqn, keeps)
+        inside = keep_inside(eqn, keeps)
         if inside is not None:
             first.append(inside.forward)
             later.append(inside.again)

@@ -13,7 +13,7 @@ from shardwise.transforms.interpreters.batch_trace import (
     BatchTrace,
     BatchTracer,
     batch_program,
-    lifted,
+    lift_result,
     mapping_again,
 )
 
@@ -27,12 +27,12 @@ def mapped_results(
     """
     found: list[int | Alike] = []
 
-    def mapped(*xs: Any) -> list[Any]:
+    def map_values(*xs: Any) -> list[Any]:
         outs, out_dims = batch_program(program, size, axis_name, xs, dims)
         found[:] = [Alike() if d is None else 0 for d in out_dims]
         return [full_in_front(size, o, d) for o, d in zip(outs, out_dims, strict=True)]
 
-    made, consts = trace_program(mapped, [v.aval for v in values], program.name)
+    made, consts = trace_program(map_values, [v.aval for v in values], program.name)
     return made, consts, found
 
 
@@ -81,7 +81,7 @@ class MappedRules:
             outs, residuals, tree = self.rules.forward(
                 [self._enter(trace, p, d) for p, d in zip(primals, self.dims, strict=True)], perturbed, note
             )
-        return [lifted(trace, o) for o in outs], [lifted(trace, r) for r in residuals], tree
+        return [lift_result(trace, o) for o in outs], [lift_result(trace, r) for r in residuals], tree
 
     def backward(
         self,
@@ -110,12 +110,12 @@ class MappedRules:
                 inner,
                 [drop(t, 0) for t in ct_types],
             )
-        return [None if ct is None else _left(trace, ct, d) for ct, d in zip(found, self.dims, strict=True)]
+        return [None if ct is None else _fit_cotangent(trace, ct, d) for ct, d in zip(found, self.dims, strict=True)]
 
 
-def _left(trace: BatchTrace, ct: Any, dim: int | None) -> Any:
+def _fit_cotangent(trace: BatchTrace, ct: Any, dim: int | None) -> Any:
     """A cotangent from a mapped rule, fitted to its argument: mapped dim moved into place, or summed over if the argument has none."""
-    full = lifted(trace, ct)
+    full = lift_result(trace, ct)
     if dim is None:
         return do.reduce_sum(full, axes=(0,))
     order = list(range(1, full.ndim))

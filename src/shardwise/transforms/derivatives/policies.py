@@ -12,10 +12,10 @@ from typing import Any
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Program, ProgramTrace, Replay, Var, bind, trace_program
 from shardwise.ops.devices.barrier import name_p
-from shardwise.transforms.bodies.jit_rules import remembered
+from shardwise.transforms.bodies.jit_rules import cache_made
 from shardwise.transforms.derivatives.custom_vjp import custom_vjp_op
 from shardwise.transforms.derivatives.forward_rules import ruled_op, ruled_results, with_forward_rule
-from shardwise.transforms.derivatives.kept_inside import kept_inside
+from shardwise.transforms.derivatives.kept_inside import keep_inside
 from shardwise.transforms.programs.jaxpr_text import primitive_name
 from shardwise.transforms.programs.primitives import primitive_of
 
@@ -76,19 +76,19 @@ class Said:
     consts: tuple[Any, ...] = ()
 
 
-def asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> Said:
+def ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> Said:
     """`policy` asked about each equation of a program that is differentiated in its `live` inputs; once if it hashes."""
-    return (_remembered if isinstance(policy, Hashable) else _asked)(program, policy, live)
+    return (_remembered if isinstance(policy, Hashable) else _ask_policy)(program, policy, live)
 
 
-def _asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> Said:
+def _ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> Said:
     if policy is None:
         return Said(program, program, (), ())
-    program, still, consts = _opened(program, live)
+    program, still, consts = _inline_calls(program, live)
     keeps = functools.partial(_keeps, policy)
     own = _within_kernels(program)
     opens = [(i, e) for i, e in enumerate(program.equations) if e.source is None or e.source.kernel is None]
-    inside = {i: found for i, e in opens if (found := kept_inside(e, keeps)) is not None}
+    inside = {i: found for i, e in opens if (found := keep_inside(e, keeps)) is not None}
     said = {
         i: False if i in own else keeps(e)
         for i, e in enumerate(program.equations)
@@ -112,7 +112,7 @@ def _asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> S
         given = [v for x in inside.values() for v in x.given]
         program = Program((*program.inputs, *given), later, program.outputs, *rest)
     count = sum(len(x.given) for x in inside.values())
-    return Said(program, _as_run_first(forward) if ruled else forward, kept, places, count, still, consts)
+    return Said(program, _inline_forward_rules(forward) if ruled else forward, kept, places, count, still, consts)
 
 
 def _within_kernels(program: Program) -> set[int]:
@@ -128,7 +128,7 @@ def _within_kernels(program: Program) -> set[int]:
     return kernels.keys() - read
 
 
-def _as_run_first(program: Program) -> Program:
+def _inline_forward_rules(program: Program) -> Program:
     """The program with the results of forward rules in the place of those of the calls."""
     results: dict[Var, Atom] = {}
     equations: list[Equation] = []
@@ -146,7 +146,7 @@ def _as_run_first(program: Program) -> Program:
     return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
 
-_remembered = remembered(_asked)
+_remembered = cache_made(_ask_policy)
 
 
 def _keeps(policy: Policy, eqn: Equation) -> bool | Verdict | Offload:
@@ -158,7 +158,7 @@ def _keeps(policy: Policy, eqn: Equation) -> bool | Verdict | Offload:
     return found
 
 
-def _opened(program: Program, live: Sequence[bool]) -> tuple[Program, tuple[int, ...], tuple[Any, ...]]:
+def _inline_calls(program: Program, live: Sequence[bool]) -> tuple[Program, tuple[int, ...], tuple[Any, ...]]:
     """`program` with jitted calls and forward rules inlined, as policies see the ops inside; the positions of the equations of
     forward rules; and what these captured, which are its first inputs."""
     if not any(e.op.call or e.op is custom_vjp_op for e in program.equations):

@@ -10,7 +10,7 @@ from shardwise.base.tree import broadcast_prefix
 Prevented = bool | tuple[bool, ...]
 
 
-def as_given(prevent_cse: Any) -> bool | tuple[Any, ...]:
+def normalize_prevent_cse(prevent_cse: Any) -> bool | tuple[Any, ...]:
     """The argument as the user wrote it, a sequence as a tuple. TypeError if it is neither a bool nor a sequence."""
     if isinstance(prevent_cse, Sequence):
         return tuple(prevent_cse)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

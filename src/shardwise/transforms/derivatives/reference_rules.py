@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise.base.dtypes import float0
 from shardwise.base.tree import broadcast_prefix, tree_leaves, tree_map
-from shardwise.ir.references import Reference, holding
+from shardwise.ir.references import Reference, hold_references
 from shardwise.ops.elementwise.binary import add
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.derivatives.custom_rules import SymbolicZero, function_name
@@ -32,20 +32,20 @@ def over_state(
     passed = sum(n >= 0 for n in tree_leaves(places))
     closed = [r.held() for r in references[passed:]]
 
-    def held(values: Sequence[Any], run: Callable[[], Any]) -> tuple[list[Any], Any]:
+    def run_holding(values: Sequence[Any], run: Callable[[], Any]) -> tuple[list[Any], Any]:
         first = [*values, *closed]
-        with holding(references, first):
+        with hold_references(references, first):
             result = run()
             last = [r.held() for r in references]
         written.update(i for i, (x, y) in enumerate(zip(first, last, strict=True)) if x is not y)
         return last, result
 
     def with_state(values: Any, *args: Any) -> Any:
-        return held(values, lambda: fun(*args))
+        return run_holding(values, lambda: fun(*args))
 
     def forward(values: Any, *args: Any) -> Any:
         values = tree_map(lambda x: x.value, values) if custom.symbolic_zeros else values
-        last, (out, residuals) = held(values, lambda: fwd(*args))
+        last, (out, residuals) = run_holding(values, lambda: fwd(*args))
         return (last, out), residuals
 
     def backward(*args: Any) -> Any:

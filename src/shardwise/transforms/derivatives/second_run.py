@@ -29,9 +29,9 @@ from shardwise.ir.program import Source
 from shardwise.ir.references import trace_with_state
 from shardwise.ir.sources import user_source
 from shardwise.ops.devices.barrier import optimization_barrier_p
-from shardwise.ops.random.random_bits import shared
+from shardwise.ops.random.random_bits import share_value
 from shardwise.ops.rules.convert import as_array
-from shardwise.transforms.bodies.jit_rules import Made, held, remembered, without_state
+from shardwise.transforms.bodies.jit_rules import Made, cache_made, held_arrays, without_state
 from shardwise.transforms.derivatives.prevented import Prevented, behind_barrier
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_program
@@ -85,7 +85,7 @@ class _Run(NamedTuple):
     def pull(self, args: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         """The cotangents of the tangents among `args`."""
         primals, known, _ = self.split(args)
-        primals = [shared(x) for x in primals]  # the second run consumes the keys of the first one again
+        primals = [share_value(x) for x in primals]  # the second run consumes the keys of the first one again
         values = [*primals, *known.values()]
         held = behind_barrier(self.prevent_cse, len(primals), len(known))
         if held and not is_eager():
@@ -113,15 +113,15 @@ def _transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     else:  # once for all layers that share the program
         values = [*args[: len(args) - count], *[c for c in cts if c is not None]]
         alive = tuple(c is not None for c in cts)
-        made: Made = _pulled(run, alive, tuple([v.aval for v in values]), user_source())
-        results = list(splice(made.program, [*made.consts, *values, *held(made.references)]))
+        made: Made = _pull_program(run, alive, tuple([v.aval for v in values]), user_source())
+        results = list(splice(made.program, [*made.consts, *values, *held_arrays(made.references)]))
         outs = iter(without_state(results, made.references))
         found = [next(outs) if there else None for there in made.results]
     return [None] * (len(args) - count) + found
 
 
-@remembered
-def _pulled(run: _Run, alive: tuple[bool, ...], types: tuple[ShapedArray, ...], source: Source | None) -> Made:
+@cache_made
+def _pull_program(run: _Run, alive: tuple[bool, ...], types: tuple[ShapedArray, ...], source: Source | None) -> Made:
     """`_Run.pull` as a program of values of these types: the inputs without the tangents, and the cotangents that are `alive`.
 
     `source`: the user's line, for equations without one of their own.
@@ -145,14 +145,14 @@ def _inline(eqn: Equation) -> Program:
     """If the tangents themselves are needed, they are computed together with the values, a second time."""
     run = _Run(**eqn.params)
 
-    def pushed(*args: Any) -> list[Any]:
+    def push_values(*args: Any) -> list[Any]:
         primals, _, tangents = run.split(args)
         ts = iter(tangents)
         _, touts = jvp_program(run.program, primals, [next(ts) if alive else None for alive in run.live])
         types = run.program.out_types
         return [instantiate(t, aval) for t, aval in zip(touts, types, strict=True) if has_tangent(aval)]
 
-    body, _ = trace_program(pushed, [a.aval for a in eqn.inputs], run.program.name)
+    body, _ = trace_program(push_values, [a.aval for a in eqn.inputs], run.program.name)
     return body
 
 

@@ -45,7 +45,7 @@ class DidntWant(_Mark):
 ad = SimpleNamespace(DontWant=DontWant, DidntWant=DidntWant, GradRef=GradRef, GradValue=GradValue)
 
 
-def accumulated(into: Any, cotangent: Any) -> Any:
+def accumulate_into(into: Any, cotangent: Any) -> Any:
     """The mark in place of a cotangent (None: zero) that is not wanted, or was added to the Ref `into`."""
     if isinstance(into, DontWant):
         return DidntWant()

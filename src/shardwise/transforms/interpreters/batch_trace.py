@@ -38,7 +38,7 @@ from shardwise.ir.references import written_from_vmap
 from shardwise.ops.reductions.reduce import reduce_sum
 from shardwise.ops.rules.derivative import later, moved_to_front, repeated_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim, expand_dims
-from shardwise.runtime.blocks import expanded
+from shardwise.runtime.blocks import expand_dim
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import kernel_of
 from shardwise.sharding.rule import Rule, batched_rule
@@ -130,14 +130,14 @@ class BatchTrace(Trace):
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         try:
-            return self._batched(op, args, params)
+            return self._batch_op(op, args, params)
         except (TypeError, ValueError) as error:
             of_one = _error_of_one(op, args, params)
             if of_one is None or type(of_one) is not type(error):
                 raise
             raise of_one from None  # it speaks of the shapes that the user's function sees
 
-    def _batched(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def _batch_op(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         pairs = [self.unwrap(a) for a in args]
         if op.inline is not None and op.batch is None:
             called = Equation(op, tuple(Var(a.aval) for a in args), (), params)
@@ -288,7 +288,7 @@ class _Mapped:
         ]
 
     def _full(self, results: Any) -> tuple[Any, ...]:
-        return tuple(expanded(o, self._lead, self._size) for o in (results if self._many else (results,)))
+        return tuple(expand_dim(o, self._lead, self._size) for o in (results if self._many else (results,)))
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
@@ -335,7 +335,7 @@ def _jvp(
         source = iter(given)
         ts = [wrap(next(source), m) if alive else None for alive, m in zip(live, mapped, strict=True)]
         outs, touts = apply_jvp(op, ps, ts, dict(inner))
-    return [lifted(trace, o) for o in outs], [None if t is None else lifted(trace, t) for t in touts]
+    return [lift_result(trace, o) for o in outs], [None if t is None else lift_result(trace, t) for t in touts]
 
 
 def mapping_again() -> Override:
@@ -343,15 +343,15 @@ def mapping_again() -> Override:
     return _MAP.override(_MAP.get())
 
 
-def lifted(trace: BatchTrace, x: Any) -> Any:
+def lift_result(trace: BatchTrace, x: Any) -> Any:
     """A result of a mapped rule with its mapped dim first, made if it had none."""
     value, dim = trace.unwrap(x)
     if dim is not None:
         return moved_to_front(value, dim)
-    return repeated(trace, value)
+    return repeat_value(trace, value)
 
 
-def repeated(trace: BatchTrace, value: Any) -> Array:
+def repeat_value(trace: BatchTrace, value: Any) -> Array:
     """`value`, the same for all elements, with the mapped dim in front."""
     dims, sharding = tuple(range(1, value.ndim + 1)), repeated_sharding(trace.size, value.aval, trace.spmd)
     return broadcast_in_dim(value, (trace.size, *value.shape), dims, out_sharding=sharding)
@@ -379,7 +379,7 @@ def _transpose(
         )
     outs = []
     for ct, m in zip(results, mapped, strict=True):
-        full = None if ct is None else lifted(trace, ct)
+        full = None if ct is None else lift_result(trace, ct)
         outs.append(full if full is None or m else reduce_sum(full, (0,)))
     return outs
 
@@ -414,5 +414,5 @@ vmapped_op = define_op(
     effects=lambda params: params["op"].has_effects(dict(params["inner"])),
     keys=_keys,
     extracts="copies",
-    small=SmallForm(later("shardwise.runtime.small", "mapped"), later("shardwise.runtime.small", "mapped_fits")),
+    small=SmallForm(later("shardwise.runtime.small", "map_entries"), later("shardwise.runtime.small", "mapped_fits")),
 )

@@ -21,12 +21,12 @@ from shardwise.ir import (
     infer_types,
     tracing,
 )
-from shardwise.ir.axis_scope import varying_checked
+from shardwise.ir.axis_scope import checks_variance
 from shardwise.ir.op import Op
 from shardwise.ir.references import written_with_tangent
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.devices.variance import pvary_op
-from shardwise.ops.rules.derivative import filled, has_tangent
+from shardwise.ops.rules.derivative import full_cotangent, has_tangent
 from shardwise.sharding.context import get_concrete_mesh
 
 
@@ -165,7 +165,7 @@ def cotangent_type(aval: ShapedArray) -> ShapedArray:
 
 def zeros(aval: ShapedArray) -> Any:
     """A zero of a type, laid out like the value."""
-    value = filled(cotangent_type(aval))  # `filled` gives the cotangents of a type
+    value = full_cotangent(cotangent_type(aval))  # `full_cotangent` gives the cotangents of a type
     return bind(pvary_op, value, axes=tuple(sorted(aval.vma))) if aval.vma else value
 
 
@@ -184,9 +184,9 @@ def apart(aval: ShapedArray, other: ShapedArray) -> bool:
     return aval.mesh is not None and other.mesh is not None and other.spec != aval.spec
 
 
-def summed_unasked(aval: ShapedArray, ct: ShapedArray) -> bool:
+def needs_implicit_sum(aval: ShapedArray, ct: ShapedArray) -> bool:
     """Whether a cotangent of type `ct` differs between devices on which the value is the same, so that it would be summed."""
-    return not ct.vma <= aval.vma and varying_checked()
+    return not ct.vma <= aval.vma and checks_variance()
 
 
 def on_mesh(x: Any, aval: ShapedArray) -> Any:
@@ -197,7 +197,7 @@ def on_mesh(x: Any, aval: ShapedArray) -> Any:
     return bind(reshard_op, x, sharding=aval.sharding, concrete=None)
 
 
-def conformed(x: Any, aval: ShapedArray) -> Any:
+def conform_tangent(x: Any, aval: ShapedArray) -> Any:
     """A tangent with the variance and the explicit layout of its value."""
     if aval.mesh is not None and (x.aval.mesh is None or x.aval.spec != aval.spec):
         x = on_mesh(x, aval)

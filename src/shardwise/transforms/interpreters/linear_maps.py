@@ -17,13 +17,13 @@ from shardwise.base.tree import Partial, PyTreeDef, register_pytree_node, tree_f
 from shardwise.ir import Program, ShapedArray, eval_program
 from shardwise.ir.references import Reference
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.interpreters.accumulation import DontWant, GradValue, accumulated
+from shardwise.transforms.interpreters.accumulation import DontWant, GradValue, accumulate_into
 from shardwise.transforms.interpreters.jvp import (
     apart,
-    conformed,
+    conform_tangent,
     cotangent_zeros,
     has_tangent,
-    summed_unasked,
+    needs_implicit_sum,
     tangent_type,
     zeros,
 )
@@ -91,7 +91,7 @@ class LinearMap:
 
         def out(i: int, to: Any) -> Any:
             if to is not None and not isinstance(to, GradValue):
-                return accumulated(to, by_input.get(i))
+                return accumulate_into(to, by_input.get(i))
             ct = _cotangent_out(self.in_types[i], by_input.get(i))
             return kinds[i](ct) if i in kinds and has_tangent(self.in_types[i]) else ct
 
@@ -220,12 +220,12 @@ register_pytree_node(
 )
 
 
-def pushing(linear: LinearMap, residuals: Sequence[Any]) -> Callable[..., Any]:
+def push_function(linear: LinearMap, residuals: Sequence[Any]) -> Callable[..., Any]:
     """The function that `linearize` returns."""
     return Partial(_Push(linear), list(residuals))
 
 
-def pulling(linear: LinearMap, residuals: Sequence[Any], primals: Sequence[Any]) -> Callable[[Any], Any]:
+def pull_function(linear: LinearMap, residuals: Sequence[Any], primals: Sequence[Any]) -> Callable[[Any], Any]:
     """The function that `vjp` returns, of residuals some of which are `primals` themselves."""
     if not config.dialect.functions.vjp_is_object:
         return Partial(_Pull(linear), list(residuals))
@@ -270,7 +270,7 @@ def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
         )
     if apart(aval, value.aval):
         if what == "jax.jvp":
-            return conformed(value, aval)
+            return conform_tangent(value, aval)
         raise ValueError(
             f"{what} called on tangent values inconsistent with the original primal values: got {value.aval.str_short()} for "
             f"{aval.str_short()}; reshard it first."
@@ -282,7 +282,7 @@ def tangent_out(aval: ShapedArray, tangent: Any) -> Any:
     """The tangent of a result in the users' form."""
     if not has_tangent(aval):
         return host_zero(aval)
-    return zeros(tangent_type(aval)) if tangent is None else conformed(tangent, aval)
+    return zeros(tangent_type(aval)) if tangent is None else conform_tangent(tangent, aval)
 
 
 def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
@@ -304,7 +304,7 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
             f"the cotangent {value.aval.str_short()} is laid out otherwise than the result {aval.str_short()}; "
             "reshard it first."
         )
-    if summed_unasked(aval, value.aval):
+    if needs_implicit_sum(aval, value.aval):
         raise ValueError(
             f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, which varies over "
             f"mesh axes over which the corresponding result {aval.str_short()} does not. Sum it with lax.psum first, or make the "

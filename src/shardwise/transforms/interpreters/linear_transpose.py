@@ -17,7 +17,7 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import Partial, PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, trace_program
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.interpreters.jvp import apart, cotangent_zeros, summed_unasked
+from shardwise.transforms.interpreters.jvp import apart, cotangent_zeros, needs_implicit_sum
 from shardwise.transforms.interpreters.linearize import pull_back
 
 
@@ -37,7 +37,7 @@ class _Transposed:
         cts = [as_array(as_value(c)) for c in leaves]
         for ct, want in zip(cts, self.program.out_types, strict=True):
             other = (ct.shape, ct.dtype) != (want.shape, want.dtype) or apart(want, ct.aval)
-            if other or summed_unasked(want, ct.aval):
+            if other or needs_implicit_sum(want, ct.aval):
                 raise TypeError(
                     f"cotangent type does not match function output, expected {want.str_short()} but got "
                     f"{ct.aval.str_short()}"

@@ -163,12 +163,12 @@ def apply_transpose(op: Op, cts: Sequence[Any], args: Sequence[Any], params: dic
 
 def accumulate(cts: dict[Var, Any], var: Var, ct: Any) -> None:
     """Add a cotangent to the sum of its variable's cotangents."""
-    ct = fitted(ct, var.aval)
+    ct = fit_cotangent(ct, var.aval)
     known = cts.get(var)
     cts[var] = ct if known is None else bind(add_any_p if SHOWING.get() else add_p, known, ct)
 
 
-def fitted(ct: Any, aval: ShapedArray) -> Any:
+def fit_cotangent(ct: Any, aval: ShapedArray) -> Any:
     """A cotangent fitted to a value of this type: summed over mesh axes over which it varies and the value does not (the value was
     used on all of them), varying over the value's axes, and with the value's explicit layout."""
     if ct.aval.vma != aval.vma and CHECK_VMA.get():

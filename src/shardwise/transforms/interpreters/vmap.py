@@ -20,12 +20,12 @@ from shardwise.ir.reference_arguments import check_distinct
 from shardwise.ir.references import Standing, is_reference, refuse_views
 from shardwise.ir.types import kept_spec
 from shardwise.ops.indexing.dim_slices import index_in_dim
-from shardwise.ops.rules.convert import as_array, as_value, handed_out
+from shardwise.ops.rules.convert import as_array, as_value, hand_out
 from shardwise.ops.shapes.iota import iota
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, repeated
-from shardwise.transforms.interpreters.vmappable import counted, is_vmappable, spec_types, vmappable_of
-from shardwise.transforms.tracing import described
+from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, repeat_value
+from shardwise.transforms.interpreters.vmappable import count_below, is_vmappable, spec_types, vmappable_of
+from shardwise.transforms.tracing import describe
 
 
 def vmap(
@@ -72,7 +72,7 @@ def vmap(
 
     @wraps(fun)
     @user_facing
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped_call(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise ValueError(
                 f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
@@ -88,7 +88,7 @@ def vmap(
         parts = _Parts()
         inputs = [parts.add(x, a) for x, a in zip(leaves, axes, strict=True)]
         size = _map_size(parts.values, parts.dims, axis_size)
-        split = _checked_split(parts.values, parts.dims, spmd)
+        split = _check_split(parts.values, parts.dims, spmd)
         trace = BatchTrace(size, axis_name, spmd or split)
         entered = lambda: [  # noqa: E731  nothing here holds on to the tracers
             _enter(trace, x, a) for x, a in zip(inputs, axes, strict=True)
@@ -97,11 +97,11 @@ def vmap(
             return _with_elements(
                 trace, references, entered, lambda given: call(*tree_unflatten(tree, given)), out_axes
             )
-        result = _mapped(trace, lambda: call(*tree_unflatten(tree, entered())), out_axes)
+        result = _map_call(trace, lambda: call(*tree_unflatten(tree, entered())), out_axes)
         check_leaks(trace, "vmap")
         return result
 
-    return described(mapped, "Vectorized version of {}.")
+    return describe(mapped_call, "Vectorized version of {}.")
 
 
 def _check_axes(in_axes: Any, out_axes: Any) -> None:
@@ -156,7 +156,7 @@ def _enter(trace: BatchTrace, x: Any, axis: Any) -> Any:
     registered = vmappable_of(x)
     if registered is not None:
         numbers = functools.cache(
-            lambda: BatchTracer(trace, as_array(counted(trace.size, lambda: iota(np.int32, trace.size))), 0)
+            lambda: BatchTracer(trace, as_array(count_below(trace.size, lambda: iota(np.int32, trace.size))), 0)
         )
         return registered.to_elt(functools.partial(_enter, trace), numbers, x, axis)
     if axis is None:
@@ -185,12 +185,12 @@ def _with_elements(
         own = [x for x in given if is_reference(x) and id(x) not in outside]
         return standing.run(own, lambda: call(given))
 
-    last, result = _mapped(trace, results, ([axis for _, axis in mapped], out_axes))
+    last, result = _map_call(trace, results, ([axis for _, axis in mapped], out_axes))
     standing.store(last)
     return result
 
 
-def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
+def _map_call(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
     """The results of a function of mapped values, stacked along `out_axes`."""
     env, named = AXIS_ENV.get(), MAPPED_AXES.get()
     if trace.axis_name is not None:
@@ -202,9 +202,9 @@ def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
         outs = [o if is_vmappable(o) else as_array(o.held() if is_reference(o) else o) for o in outs]
     whole = _with_whole_leaves(out_tree, outs)
     full = tree_unflatten(out_tree, outs) if whole is None else whole
-    wanted = _prefixed(out_axes, full, "vmap out_axes")
+    wanted = _axes_of_leaves(out_axes, full, "vmap out_axes")
     # A number or a host array that is the same for all elements comes out as what it is.
-    left = handed_out(
+    left = hand_out(
         g if w is None and isinstance(g, _HOST_VALUES) else _leave(trace, o, w)
         for g, o, w in zip(given, outs, wanted, strict=True)
     )
@@ -216,7 +216,7 @@ _NOT_MAPPED = object()
 _HOST_VALUES = (bool, int, float, complex, np.ndarray, np.generic)
 
 
-def _prefixed(axes: Any, tree: Any, name: str) -> list[Any]:
+def _axes_of_leaves(axes: Any, tree: Any, name: str) -> list[Any]:
     """The axis of each leaf of `tree`. None is an axis among `axes`, and an empty tree in `tree`."""
     marked = tree_map(lambda a: _NOT_MAPPED if a is None else a, axes, is_leaf=lambda a: a is None)
     try:
@@ -229,7 +229,7 @@ def _prefixed(axes: Any, tree: Any, name: str) -> list[Any]:
 
 
 def _flat_axes(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    return _prefixed(in_axes, args, "vmap in_axes") + [0] * len(tree_flatten(kwargs)[0])
+    return _axes_of_leaves(in_axes, args, "vmap in_axes") + [0] * len(tree_flatten(kwargs)[0])
 
 
 def _checked_axis(value: Any, axis: Any) -> int | None:
@@ -264,7 +264,7 @@ def _map_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: int 
     return sizes.pop()
 
 
-def _checked_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[str, ...]) -> tuple[str, ...]:
+def _check_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[str, ...]) -> tuple[str, ...]:
     """The Explicit axes over which types split the mapped dims. ValueError if they differ, or `spmd` names some, too."""
     splits = {
         v.aval.spec[d] if v.aval.mesh is not None else () for v, d in zip(values, dims, strict=True) if d is not None
@@ -321,7 +321,7 @@ def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
             )
         return value
     if dim is None:
-        value, dim = repeated(trace, value), 0
+        value, dim = repeat_value(trace, value), 0
     axis = axis % value.ndim if -value.ndim <= axis < value.ndim else axis
     if not 0 <= axis < value.ndim:
         raise ValueError(f"vmap out_axes: axis {axis} is out of bounds for array of dimension {value.ndim}.")

@@ -59,7 +59,7 @@ def spec_types() -> tuple[type, ...]:
     return tuple({v.spec_type for v in _REGISTERED.values()} - {int, type(None)})
 
 
-def counted(size: Any, otherwise: Callable[[], Any]) -> Any:
+def count_below(size: Any, otherwise: Callable[[], Any]) -> Any:
     """The numbers below a size, by the class that registered the size's type, else by `otherwise`."""
     for entry in _REGISTERED.values():
         if entry.make_iota is not None and entry.axis_size_type is type(size):

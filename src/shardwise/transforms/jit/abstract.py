@@ -83,7 +83,7 @@ _reference = later("shardwise.ref", "Ref")
 def references_made(tree: Any) -> Any:
     """A tree of arguments with a reference in place of each ShapeDtypeStruct of one. It holds an `Abstract`."""
 
-    def made(x: Any) -> Any:
+    def make_reference(x: Any) -> Any:
         if not (isinstance(x, ShapeDtypeStruct) and x.is_ref):
             return x
         value = abstract_leaf(x.update(is_ref=False))
@@ -91,7 +91,7 @@ def references_made(tree: Any) -> Any:
         reference.replace(value)  # the reference's alone: there are no data that others may have
         return reference
 
-    return tree_map(made, tree)
+    return tree_map(make_reference, tree)
 
 
 def refuse_types(fun: Any, values: Iterable[Any]) -> None:

@@ -15,7 +15,9 @@ from shardwise.transforms.tracing import BoundCall, argument_names
 _lines: dict[str, int] = {}
 
 
-def explained(fun: Callable[..., Any], call: BoundCall, key: tuple[Any, ...], seen: Iterable[tuple[Any, ...]]) -> str:
+def explain_miss(
+    fun: Callable[..., Any], call: BoundCall, key: tuple[Any, ...], seen: Iterable[tuple[Any, ...]]
+) -> str:
     """The message about a call whose key is not in `seen`: the kind of miss, and the differences from the closest key.
 
     Keys are (context token, structure of the arguments, static arguments, meshes, *types); `JitWrapped._trace` makes them.
@@ -67,7 +69,9 @@ def _differences(key: tuple[Any, ...], other: tuple[Any, ...], names: Sequence[s
             for path, now, then, why in equality_errors(_dummy(tree), _dummy(other_tree))
         ]
     if statics != other_statics:
-        lines.append(f"  different static arguments: now {_shown(statics)} and before {_shown(other_statics)}")
+        lines.append(
+            f"  different static arguments: now {_statics_text(statics)} and before {_statics_text(other_statics)}"
+        )
     if tree == other_tree and types != other_types:
         lines.append("  different input types:")
         pairs = zip(names, types, other_types, strict=False)
@@ -89,6 +93,6 @@ def _type(t: ShapedArray) -> str:
     return t.str_short() + (" (weak type)" if t.weak_type else "")
 
 
-def _shown(statics: Any) -> str:
+def _statics_text(statics: Any) -> str:
     given = [*statics.args, *statics.kwargs]
     return ", ".join(f"{name}={x.value!r}" for name, x in given) or "none"

@@ -1,4 +1,4 @@
-"""`composed`: functions made of several ops that run as one compiled program on concrete arrays.
+"""`composed_function`: functions made of several ops that run as one compiled program on concrete arrays.
 
 Op by op, such a function would cost one dispatch per op and the time of its own checks. If an enclosing function is being
 traced, this one is traced too, and its ops become part of the enclosing program.
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _VARIANTS = 256  # combinations of settings cached per function
 
 
-def composed(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
+def composed_function(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
     """Decorate a function whose first `arrays` parameters are arrays (with `numbers`, Python numbers too) and whose other
     parameters are settings.
 

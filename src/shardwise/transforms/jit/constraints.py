@@ -65,7 +65,7 @@ def _constrain(given: Any, target: Any) -> Array:
             "One of the shardings of with_sharding_constraint is None, which is not allowed: pass a Sharding or a "
             "PartitionSpec for each value, P.UNCONSTRAINED for dims that are left open."
         )
-    sharding = _resolved(target)
+    sharding = _resolve_target(target)
     sharding.check_compatible_aval(x.shape)
     if isinstance(sharding, NamedSharding) and _explicit(sharding, x):
         return x
@@ -120,9 +120,9 @@ def _on_mesh_of(x: ArrayImpl, sharding: Any, given: Any) -> NamedSharding:
     return NamedSharding(here.mesh, sharding.spec)
 
 
-def _resolved(target: Any) -> Sharding:
+def _resolve_target(target: Any) -> Sharding:
     if isinstance(target, Format) and target.sharding is not None:
-        return _resolved(target.sharding)  # values inside of a program have no order in memory
+        return _resolve_target(target.sharding)  # values inside of a program have no order in memory
     if isinstance(target, Sharding):
         check_nameable(target, "shardings")
         return target

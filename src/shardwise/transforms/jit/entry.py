@@ -105,7 +105,7 @@ class Entry:
             call = executable.single()
         else:
             call = lambda leaves: unflatten(run(leaves))  # noqa: E731
-        self.call = _checking_donation(call, self._given) if self._given and self._several else call
+        self.call = _check_donations(call, self._given) if self._given and self._several else call
 
     def _general(self) -> Callable[[Sequence[Any]], Any]:
         """The call where leaves are not all that the program takes, as they are."""
@@ -146,15 +146,15 @@ def _first_call(entry: weakref.ref[Entry]) -> Callable[[Sequence[Any]], Any]:
     return call
 
 
-def _checking_donation(call: Callable[[Sequence[Any]], Any], given: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
+def _check_donations(call: Callable[[Sequence[Any]], Any], given: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
     """`call` of several leaves, preceded by a check that no array of those `given` away occurs twice."""
 
-    def checked(leaves: Sequence[Any]) -> Any:
+    def checked_call(leaves: Sequence[Any]) -> Any:
         if len({*map(id, leaves)}) != len(leaves):
             check_donation(leaves, given)
         return call(leaves)
 
-    return checked
+    return checked_call
 
 
 def _in_orders(

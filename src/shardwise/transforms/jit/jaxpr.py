@@ -17,7 +17,7 @@ from shardwise.engine.signature import Signature, signature
 from shardwise.ir import ReferenceType, ShapedArray, trace_program
 from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ir.reference_arguments import check_distinct
-from shardwise.ir.references import BY_IDENTITY, Reference, ReferenceValue, closed_views, opened
+from shardwise.ir.references import BY_IDENTITY, Reference, ReferenceValue, closed_views, open_views
 from shardwise.ops.devices.parallel import AXIS_ENV
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import SingleDeviceSharding
@@ -67,16 +67,16 @@ def make_jaxpr(
         try:
             call = bind_abstract(wrapped, args, kwargs)
         except ReferenceArgument:
-            args, kwargs = opened(references_made((args, kwargs)))
+            args, kwargs = open_views(references_made((args, kwargs)))
             check_distinct([x for x in tree_leaves((args, kwargs)) if isinstance(x, Reference)])
-            args, kwargs = tree_map(_standing, (args, kwargs))
+            args, kwargs = tree_map(_stand_in_of, (args, kwargs))
             call = bind_abstract(wrapped, args, kwargs)
         out_tree: PyTreeDef | None = None
         name = name_of(fun)
 
         def flat(*tracers: Any) -> list[Any]:
             nonlocal out_tree
-            call_args, call_kwargs = closed_views(call.rebuild(list(map(_entered, tracers, call.leaves))))
+            call_args, call_kwargs = closed_views(call.rebuild(list(map(_enter_argument, tracers, call.leaves))))
             leaves, out_tree = tree_flatten(fun(*call_args, **call_kwargs))
             for leaf in leaves:
                 check_output(leaf, name, ())
@@ -103,7 +103,7 @@ def make_jaxpr(
     return make
 
 
-def _standing(x: Any) -> Any:
+def _stand_in_of(x: Any) -> Any:
     """The stand-in of a reference among the arguments; others as they are."""
     if not isinstance(x, Reference):
         return x
@@ -121,7 +121,7 @@ class _ReferenceArgument(Abstract):
         self.reference = reference
 
 
-def _entered(tracer: Any, given: Any) -> Any:
+def _enter_argument(tracer: Any, given: Any) -> Any:
     """The value that a function gets for an argument: a reference where one was given."""
     return type(given.reference).of_program(tracer) if isinstance(given, _ReferenceArgument) else tracer
 

@@ -24,14 +24,14 @@ def _jit_inline(eqn: Equation) -> Program:
     inputs = tuple(Var(v.aval) for v in program.inputs)
     equations: list[Equation] = []
 
-    def constrained(atom: Any, sharding: Sharding | None) -> Any:
+    def constrain_atom(atom: Any, sharding: Sharding | None) -> Any:
         if sharding is None:
             return atom
         out = Var(atom.aval)
         equations.append(Equation(sharding_constraint, (atom,), (out,), {"sharding": sharding}, eqn.source))
         return out
 
-    entered = tuple(constrained(v, s) for v, s in zip(inputs, ins, strict=True))
+    entered = tuple(constrain_atom(v, s) for v, s in zip(inputs, ins, strict=True))
     results = tuple(Var(t) for t in program.out_types)
     equations.append(
         Equation(
@@ -42,7 +42,7 @@ def _jit_inline(eqn: Equation) -> Program:
             eqn.source,
         )
     )
-    left = tuple(constrained(v, s) for v, s in zip(results, outs, strict=True))
+    left = tuple(constrain_atom(v, s) for v, s in zip(results, outs, strict=True))
     return Program(inputs, tuple(equations), left, 0, program.name)
 
 
@@ -50,13 +50,15 @@ def _jit_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedAr
     return program.out_types
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     """The params that differ from their defaults."""
     plain = lambda v: v is False or (isinstance(v, tuple) and all(x is None or x is False for x in v))  # noqa: E731
     return {k: v for k, v in shown.items() if not plain(v)}
 
 
-_SHOWN = Shown(lambda: config.dialect.jit.name, aliases=("jit", "pjit"), renamed={"program": "jaxpr"}, change=_shown)
+_SHOWN = Shown(
+    lambda: config.dialect.jit.name, aliases=("jit", "pjit"), renamed={"program": "jaxpr"}, change=_shown_params
+)
 jit_op = define_op(
     "jit",
     type_rule=_jit_type,

@@ -105,7 +105,7 @@ def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
     if isinstance(leaf, Sharding):
         return leaf
     if isinstance(leaf, Format):
-        return leaf.resolved(f"{api}'s {option}")
+        return leaf.resolve_sharding(f"{api}'s {option}")
     mesh = context_mesh(api)
     if leaf is None:
         replicate = mesh is not None and (api == "pjit" or config.dialect.jit.none_replicates)

@@ -20,7 +20,7 @@ from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Program, ShapedArray, is_eager
 from shardwise.ir.reference_arguments import TracedArguments, check_distinct
-from shardwise.ir.references import Reference, Undeclared, closed_views, holding, is_reference, opened
+from shardwise.ir.references import Reference, Undeclared, closed_views, hold_references, is_reference, open_views
 from shardwise.sharding import Sharding
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
 from shardwise.transforms.jit.traced_call import TracedCall
@@ -117,7 +117,7 @@ register_pytree_with_keys(
 )
 
 
-def passed(
+def pass_references(
     fun: Callable[..., Any],
     args: Sequence[Any],
     dynamic: Sequence[int],
@@ -136,13 +136,13 @@ def passed(
     Raises:
         ValueError: one reference occurs twice.
     """
-    trees = opened(([args[i] for i in dynamic], kwargs))
+    trees = open_views(([args[i] for i in dynamic], kwargs))
     found = [x for x in tree_leaves(trees) if is_reference(x)]
     check_distinct(found, closed, TracedArguments(fun, "jit", args, kwargs))
     eager = is_eager()
 
     def value_of(x: Any) -> Any:
-        return _Passed(type(x), x.taken() if eager else x.held()) if is_reference(x) else x
+        return _Passed(type(x), x.take_array() if eager else x.held()) if is_reference(x) else x
 
     values, keywords = tree_map(value_of, trees)
     positional = list(args)
@@ -152,7 +152,7 @@ def passed(
 
 
 def without_passed(tree: Any) -> Any:
-    """A tree that is built as `passed` arguments are, with what stands in place of the references' arrays."""
+    """A tree that is built as `pass_references` arguments are, with what stands in place of the references' arrays."""
     return tree_map(lambda x: x.value if isinstance(x, _Passed) else x, tree, is_leaf=lambda x: isinstance(x, _Passed))
 
 
@@ -174,7 +174,7 @@ def held_wholly(args: Sequence[Any], apart: Sequence[int]) -> tuple[int, ...]:
 def over_values(
     fun: Callable[..., Any], chosen: ArgSelection, closed: Sequence[Reference], written: set[int]
 ) -> Callable[..., Any]:
-    """`fun` for arguments that `passed` returned; returns its results and the last values of the references.
+    """`fun` for arguments that `pass_references` returned; returns its results and the last values of the references.
 
     Those that are static in `chosen` are passed on as they are. References that `fun` closes over have their arrays in a list, the last
     positional argument. When it is traced, `written` gets the positions of the references that it writes.
@@ -183,7 +183,7 @@ def over_values(
     def with_values(*args: Any, **kwargs: Any) -> tuple[Any, list[Array]]:
         made: list[Reference] = []
 
-        def entered(x: Any) -> Any:
+        def enter_value(x: Any) -> Any:
             if not isinstance(x, _Passed):
                 return x
             made.append(x.kind(x.value))
@@ -198,9 +198,9 @@ def over_values(
             {i: a for i, a in enumerate(own) if i not in static},
             {k: v for k, v in kwargs.items() if k not in chosen.static_names},
         )
-        values, named = closed_views(tree_map(entered, trees, is_leaf=lambda x: isinstance(x, _Passed)))
+        values, named = closed_views(tree_map(enter_value, trees, is_leaf=lambda x: isinstance(x, _Passed)))
         positional = [values.get(i, a) for i, a in enumerate(own)]
-        with holding(closed, values_of_closed):
+        with hold_references(closed, values_of_closed):
             first = [r.held() for r in (*made, *closed)]
             result = fun(*positional, **{**kwargs, **named})
             last = [r.held() for r in (*made, *closed)]
@@ -238,7 +238,7 @@ class OverValues:
         # Functions of the rest, by the references among the arguments.
         self._by_identity: Bounded[Any, Any] = Bounded(64)
 
-    def bound(
+    def bind_call(
         self,
         args: Sequence[Any],
         kwargs: dict[str, Any],
@@ -249,11 +249,11 @@ class OverValues:
         """The compiled function of values, its arguments by position and by name, and the references."""
         chosen, outs = self._options.args, self._options.out_shardings
         named = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
-        positional, keywords, references = passed(self._fun, args, dynamic, named, closed)
+        positional, keywords, references = pass_references(self._fun, args, dynamic, named, closed)
         donated = {*from_beginning(chosen.donate_nums, len(args)), *held_wholly(args, static)}
         if closed:
             eager = is_eager()
-            positional.append([r.taken() if eager else r.held() for r in closed])
+            positional.append([r.take_array() if eager else r.held() for r in closed])
             donated.add(len(args))
         references += closed
         kept = None if outs is UNSPECIFIED else tuple([committed_sharding(r.held()) for r in references])
@@ -297,12 +297,12 @@ class OverValues:
             form = self._by_identity[key] = self._compiled(over_rest, self._options)
         return form(*args, **kwargs)
 
-    def repeated(self, args: Sequence[Any]) -> tuple[Any] | None:
+    def repeat_call(self, args: Sequence[Any]) -> tuple[Any] | None:
         """The result of a call like an earlier one, of arrays and references by position; None if there was none."""
         if not self._entries:
             return None
         references = [x for x in args if isinstance(x, Reference)]
-        leaves = [x.taken() if isinstance(x, Reference) else x for x in args]
+        leaves = [x.take_array() if isinstance(x, Reference) else x for x in args]
         key = _positional_key(args, leaves)
         if key is None:
             return None
@@ -311,7 +311,7 @@ class OverValues:
             check_distinct(references, closed, TracedArguments(self._fun, "jit", args))
         references += closed
         if closed:
-            held: list[Any] = [r.taken() for r in closed]
+            held: list[Any] = [r.take_array() for r in closed]
             leaves += held
             key = (*key, *[x._sig for x in held])
         entry = self._entries.get(key)
@@ -331,7 +331,7 @@ class OverValues:
         closed: Sequence[Reference] = (),
     ) -> Any:
         """Pass the arrays of the references, and write their last values back."""
-        form, positional, keywords, references = self.bound(args, kwargs, static, dynamic, closed)
+        form, positional, keywords, references = self.bind_call(args, kwargs, static, dynamic, closed)
         result, last = form(*positional, **keywords)
         if not (kwargs or static) and is_eager():
             own = positional[: len(args)]

@@ -14,7 +14,7 @@ from shardwise.ir.references import Reference
 from shardwise.sharding import Sharding
 from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.abstract import struct_of
-from shardwise.transforms.jit.references import passed, without_passed
+from shardwise.transforms.jit.references import pass_references, without_passed
 
 ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -60,9 +60,9 @@ class Passing:
 
     def call(self, compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call with the arrays of references, and write their last values back."""
-        positional, keywords, references = passed(compiled, args, range(len(args)), kwargs, self.closed)
+        positional, keywords, references = pass_references(compiled, args, range(len(args)), kwargs, self.closed)
         if self.closed:
-            positional.append([r.taken() for r in self.closed])
+            positional.append([r.take_array() for r in self.closed])
         result, last = compiled(*positional, **keywords)
         for reference, value in zip((*references, *self.closed), last, strict=True):
             reference.replace(value)

@@ -14,7 +14,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.eager import literal_signature
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Literal, Program
-from shardwise.ir.references import Reference, Undeclared, closing_over
+from shardwise.ir.references import Reference, Undeclared, call_closing_over
 from shardwise.sharding import Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.device import Device
@@ -53,7 +53,7 @@ def trace_call(wrapped: JitWrapped[..., Any], args: tuple[Any, ...], kwargs: dic
             raise
         closed, recorded = (error.references, error.recorded) if isinstance(error, Undeclared) else ((), None)
         args, kwargs = references_made((args, kwargs))
-        return closing_over(closed, lambda closed: _trace_over_values(wrapped, args, kwargs, closed), recorded)
+        return call_closing_over(closed, lambda closed: _trace_over_values(wrapped, args, kwargs, closed), recorded)
     return Traced(wrapped, call, sigs, placed, traced, outs)
 
 
@@ -82,7 +82,7 @@ class Traced(Stage):
         super().__init__(
             call.in_tree,
             [s.aval for s in placed],
-            call.donated(wrapped._options.args),
+            call.donated_positions(wrapped._options.args),
             traced.out_tree,
             traced.program.out_types,
             traced.program.name,

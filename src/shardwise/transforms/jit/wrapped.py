@@ -17,7 +17,7 @@ from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.events import TRACED, record_event_duration_secs
 from shardwise.base.signatures import P, Q, R
-from shardwise.base.tracebacks import filtered
+from shardwise.base.tracebacks import filter_traceback
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
 from shardwise.base.wrapping import copy_identity, importable_name, name_of
 from shardwise.engine.array import ArrayImpl
@@ -40,13 +40,13 @@ from shardwise.ir import (
     recording_trace,
     trace_program,
 )
-from shardwise.ir.reference_arguments import closed_over
-from shardwise.ir.references import BY_IDENTITY, RECORDED, Ended, Undeclared, closing_over, opened
+from shardwise.ir.reference_arguments import close_over
+from shardwise.ir.references import BY_IDENTITY, RECORDED, Ended, Undeclared, call_closing_over, open_views
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.transforms.jit.abstract import Abstract, over_signature, refuse_types, with_placeholders
 from shardwise.transforms.jit.abstract_meshes import nowhere, over_devices
 from shardwise.transforms.jit.binding import JitOptions, bound_call
-from shardwise.transforms.jit.cache_misses import explained
+from shardwise.transforms.jit.cache_misses import explain_miss
 from shardwise.transforms.jit.call_shardings import CallShardings
 from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
 from shardwise.transforms.jit.jit_op import jit_op
@@ -61,7 +61,7 @@ from shardwise.transforms.tracing import (
     as_result,
     check_donation,
     check_output,
-    keyed,
+    key_leaves,
     keyed_tree,
     prune,
     typed_mesh,
@@ -138,29 +138,29 @@ class JitWrapped(Generic[P, R]):
         try:
             return self._call(args, kwargs)
         except Exception as error:
-            filtered(error)
+            filter_traceback(error)
             raise  # without a value, which would add this frame again
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._by_identity and not BY_IDENTITY.get():
             with BY_IDENTITY.override(True):
-                return self._called(args, kwargs)
+                return self._call_slow(args, kwargs)
         try:
-            return self._called(args, kwargs)
+            return self._call_slow(args, kwargs)
         except Ended:
             if self.over is not None or BY_IDENTITY.get():
                 raise
         # A rule kept a reference among the arguments for the backward pass: which one has to be known while the rule is traced.
         with BY_IDENTITY.override(True):
-            result = self._called(args, kwargs)
+            result = self._call_slow(args, kwargs)
         self._by_identity = True
         return result
 
-    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         key = None
         if is_eager():
             if self._over_values is not None and self._plain and not kwargs:
-                result = self._over_values.repeated(args)
+                result = self._over_values.repeat_call(args)
                 if result is not None:
                     return result[0]
             key, leaves = self._key(args, kwargs)
@@ -200,17 +200,19 @@ class JitWrapped(Generic[P, R]):
         def call(closed: Sequence[Any]) -> Any:
             return self.over_values().call(args, kwargs, *self._split(len(args)), closed)
 
-        taken = closed_over(opened((args, kwargs))) if BY_IDENTITY.get() else None
-        return closing_over(closed, call, recorded) if taken is None else self.over_values().call_by_identity(*taken)
+        taken = close_over(open_views((args, kwargs))) if BY_IDENTITY.get() else None
+        return (
+            call_closing_over(closed, call, recorded) if taken is None else self.over_values().call_by_identity(*taken)
+        )
 
     def bound_over_values(self, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Any]) -> Any:
         """`OverValues.bound` of a call."""
-        return self.over_values().bound(args, kwargs, *self._split(len(args)), closed)
+        return self.over_values().bind_call(args, kwargs, *self._split(len(args)), closed)
 
     def _call_bound(self, call: BoundCall, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not is_eager():
             return self._call_traced(call)
-        check_donation(call.leaves, call.donated(self._options.args))
+        check_donation(call.leaves, call.donated_positions(self._options.args))
         for x in call.leaves:
             if isinstance(x, ArrayImpl):
                 x._check_alive()
@@ -249,7 +251,7 @@ class JitWrapped(Generic[P, R]):
             flat = [*args, *[kwargs[k] for k in names]]
             form = (len(args), *names)
         try:
-            found = keyed(flat)
+            found = key_leaves(flat)
             if found is None:
                 found = leaves, sigs = [], []
                 form = form, *[keyed_tree(x, leaves, sigs) for x in flat]
@@ -271,9 +273,9 @@ class JitWrapped(Generic[P, R]):
         traced = self._traces.get(key)
         if traced is None:
             if config.jax_explain_cache_misses:
-                _log(explained(self._fun, call, key, self._traces))
+                _log(explain_miss(self._fun, call, key, self._traces))
             try:
-                traced = self._traced_before(call, types) or self._trace_new(call, types)
+                traced = self._earlier_trace(call, types) or self._trace_new(call, types)
             except Undeclared as error:
                 if all(r.made_eagerly for r in error.references):
                     self._traces[key] = error.references
@@ -284,7 +286,7 @@ class JitWrapped(Generic[P, R]):
             raise Undeclared(traced)
         return traced
 
-    def _traced_before(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall | None:
+    def _earlier_trace(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall | None:
         """The trace of another form of the function, if it showed the references that this form is of."""
         before = RECORDED.get()
         if not isinstance(before, TracedBefore):
@@ -313,17 +315,17 @@ class JitWrapped(Generic[P, R]):
         recording = recording_trace(name)
         recording.declares_reads = True
 
-        def made(program: Program, consts: Sequence[Any]) -> TracedCall:
+        def make_traced(program: Program, consts: Sequence[Any]) -> TracedCall:
             record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)
             assert out_tree is not None
             cacheable = not any(isinstance(c, Tracer) for c in consts)
             return TracedCall(kept_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
 
         try:
-            return made(*trace_program(flat, types, name, names, recording))
+            return make_traced(*trace_program(flat, types, name, names, recording))
         except Undeclared as error:
             if error.recorded is not None and error.recorded[0] is recording:
-                error.recorded = TracedBefore.of(self, error, made(*error.recorded[1:]), call)
+                error.recorded = TracedBefore.of(self, error, make_traced(*error.recorded[1:]), call)
             raise
 
     def _call_traced(self, call: BoundCall) -> Any:
@@ -409,11 +411,11 @@ class JitWrapped(Generic[P, R]):
         if mesh is None and devices is not None and len(devices) == 1:
             mesh = Mesh(devices[0], ())
         legacy = context is not None and self._options.api == "pjit"
-        given = call.donated(self._options.args)
+        given = call.donated_positions(self._options.args)
         donated: list[tuple[int, bool]] = []
         warning = ""
 
-        def owned(out_sigs: Sequence[Signature], many: bool) -> list[int]:
+        def owned_donations(out_sigs: Sequence[Signature], many: bool) -> list[int]:
             nonlocal donated, warning
             decided = all(s is not None for s in outs)
             donated, warning = usable_donations(call.leaves, given, placed, out_sigs, many, used, decided)
@@ -427,7 +429,7 @@ class JitWrapped(Generic[P, R]):
             names=names,
             default_mesh=mesh,
             legacy=legacy,
-            owned=owned if given else None,
+            owned=owned_donations if given else None,
             jitted=self._options.asked_for,
             runs=runs,
         )

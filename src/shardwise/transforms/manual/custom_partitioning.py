@@ -194,7 +194,7 @@ def _partition(region: Any, eqn: Equation) -> None:
     grid, owner = region.grid, call.owner
     read = [region.read(a) for a in eqn.inputs]
     if not grid.names or region.manual:
-        _inlined(region, eqn, eqn.params["program"], [(atom, ((),) * atom.aval.ndim) for atom, _ in read])
+        _inline_program(region, eqn, eqn.params["program"], [(atom, ((),) * atom.aval.ndim) for atom, _ in read])
         return
     if owner.partition is None:
         raise ValueError(
@@ -208,11 +208,11 @@ def _partition(region: Any, eqn: Equation) -> None:
     mesh: Mesh = eqn.params["mesh"]
     in_types, out_types = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
     in_dims = [dims or ((),) * t.ndim for (_, dims), t in zip(read, in_types, strict=True)]
-    told = functools.partial(_told, mesh, owner.decode)
+    told = functools.partial(_sharding_for_rule, mesh, owner.decode)
     args = call.structs(call.in_tree, in_types, [told(d) for d in in_dims])
     asked = [region.placements.get(v, ((),) * v.aval.ndim) for v in eqn.outputs]
     if owner.rule is None:
-        asked = _inferred(call, mesh, args, out_types, asked, grid)
+        asked = _infer_layouts(call, mesh, args, out_types, asked, grid)
     results = call.structs(call.out_tree, out_types, [told(d) for d in asked])
     _, lower, out_shardings, arg_shardings = owner.partition(*call.static, mesh, args, results)
     out_dims = _dims_of(grid, mesh, out_shardings, out_types)
@@ -222,7 +222,7 @@ def _partition(region: Any, eqn: Equation) -> None:
             read, in_dims, _dims_of(grid, mesh, arg_shardings, in_types), in_types, strict=True
         )
     ]
-    program = _lowered(call, mesh, lower, [a.aval for a in atoms])
+    program = _lower_parts(call, mesh, lower, [a.aval for a in atoms])
     wanted = [region.local_type(t, d) for t, d in zip(out_types, out_dims, strict=True)]
     found = program.out_types
     if [t.shape for t in found] != [t.shape for t in wanted] or [t.dtype for t in found] != [t.dtype for t in wanted]:
@@ -230,21 +230,23 @@ def _partition(region: Any, eqn: Equation) -> None:
             f"Mismatch in result shapes. {owner.name}: the parts of results split as partition says are "
             f"{[t.str_short() for t in wanted]}, but lower_fn gives {[t.str_short() for t in found]}."
         )
-    _inlined(region, eqn, program, [(a, ((),) * a.aval.ndim) for a in atoms], out_dims)
+    _inline_program(region, eqn, program, [(a, ((),) * a.aval.ndim) for a in atoms], out_dims)
 
 
-def _told(mesh: Mesh, decode: bool, dims: DimAxes) -> NamedSharding | GSPMDSharding:
+def _sharding_for_rule(mesh: Mesh, decode: bool, dims: DimAxes) -> NamedSharding | GSPMDSharding:
     named = NamedSharding(mesh, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in dims]))
     return named if decode else GSPMDSharding(mesh.device_list, named._to_xla_hlo_sharding(len(dims)))
 
 
-def _inferred(
+def _infer_layouts(
     call: _Call, mesh: Mesh, args: Any, types: Sequence[ShapedArray], asked: Sequence[DimAxes], grid: Any
 ) -> list[DimAxes]:
     """The layouts of results without a rule: from an equation that uses them, or from the operands."""
     owner = call.owner
     if len(types) == 1 and any(asked[0]) and owner.follow is not None:
-        wish = ShapeDtypeStruct(types[0].shape, types[0].dtype, sharding=_told(mesh, owner.decode, asked[0]))
+        wish = ShapeDtypeStruct(
+            types[0].shape, types[0].dtype, sharding=_sharding_for_rule(mesh, owner.decode, asked[0])
+        )
         return _dims_of(grid, mesh, owner.follow(*call.static, mesh, wish), types)
     if owner.infer is None:
         return list(asked)
@@ -269,7 +271,7 @@ def _dims_of(grid: Any, mesh: Mesh, shardings: Any, types: Sequence[ShapedArray]
     return found
 
 
-def _lowered(call: _Call, mesh: Mesh, lower: Callable[..., Any], types: Sequence[ShapedArray]) -> Program:
+def _lower_parts(call: _Call, mesh: Mesh, lower: Callable[..., Any], types: Sequence[ShapedArray]) -> Program:
     """`lower_fn` for parts of these types."""
 
     def flat(*parts: Any) -> list[Any]:
@@ -287,7 +289,7 @@ def _lowered(call: _Call, mesh: Mesh, lower: Callable[..., Any], types: Sequence
     return inline_calls(program)  # calls around it were inlined before partitioning began
 
 
-def _inlined(
+def _inline_program(
     region: Any,
     eqn: Equation,
     program: Program,

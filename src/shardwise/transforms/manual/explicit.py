@@ -161,7 +161,7 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = None, *
     return auto_axes_as(TODAY, f, axes=axes, out_sharding=given, **old)
 
 
-def _popped(kwargs: dict[str, Any], spellings: Sequence[str], given: Any) -> Any:
+def _pop_sharding(kwargs: dict[str, Any], spellings: Sequence[str], given: Any) -> Any:
     """The sharding that a call gives under one of these names, which leaves `kwargs`; else the one given before."""
     for name in spellings:
         if name in kwargs:
@@ -177,9 +177,9 @@ def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: 
         return lambda g: auto_axes_as(era, g, axes=axes, **({} if given is _MISSING else {"out_sharding": given}))
 
     @wraps(f)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         spellings = rules.out_sharding_keywords
-        wanted = _popped(kwargs, spellings, given)
+        wanted = _pop_sharding(kwargs, spellings, given)
         values = [as_array(leaf) for leaf in tree_flatten((args, kwargs))[0]]
         mesh = _mesh_of(values, None if wanted is _MISSING else wanted)
         if mesh.empty:
@@ -202,7 +202,7 @@ def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: 
 
         return _run(body, args, kwargs)
 
-    return wrapped
+    return wrapper
 
 
 def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh, era: str) -> Any:
@@ -244,9 +244,9 @@ def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_shardin
         return lambda g: explicit_axes_as(era, g, axes=axes, **({} if given is _MISSING else {"in_sharding": given}))
 
     @wraps(f)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         spellings = rules.in_sharding_keywords
-        wanted = _popped(kwargs, spellings, given)
+        wanted = _pop_sharding(kwargs, spellings, given)
         mesh = get_abstract_mesh()
         if mesh.empty:
             raise ValueError(
@@ -266,16 +266,16 @@ def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_shardin
                 [wanted] * len(leaves) if _is_target(wanted) else broadcast_prefix(wanted, inner, is_leaf=_is_target)
             )
             with use_abstract_mesh(inside):
-                typed = [_typed(leaf, target, inside) for leaf, target in zip(leaves, targets, strict=True)]
+                typed = [_place_leaf(leaf, target, inside) for leaf, target in zip(leaves, targets, strict=True)]
                 out = f(*tree_unflatten(tree, typed), **kwargs)
             return tree_map(lambda v: bind(enter_auto_op, as_array(v), axes=left) if left else as_array(v), out)
 
         return _run(body, args, {})
 
-    return wrapped
+    return wrapper
 
 
-def _typed(leaf: Any, target: Any, mesh: AbstractMesh) -> Array:
+def _place_leaf(leaf: Any, target: Any, mesh: AbstractMesh) -> Array:
     spec = target.spec if isinstance(target, NamedSharding) else target
     return bind(
         reshard_op,

@@ -42,7 +42,7 @@ from shardwise.transforms.jit.entry import Entry
 from shardwise.transforms.jit.stages import Lowered, Traced
 from shardwise.transforms.jit.wrapped import JitWrapped, signature_of, wrap
 from shardwise.transforms.manual.pmap_devices import check_backend, check_count, mapped_mesh
-from shardwise.transforms.manual.pmap_layouts import Axis, axis_spec, entered, out_signature, resigned
+from shardwise.transforms.manual.pmap_layouts import Axis, axis_spec, lay_out_argument, out_signature, resign_result
 from shardwise.transforms.manual.shard_map import ShardMap
 from shardwise.transforms.tracing import StaticValue, argument_names, as_nums, select_arguments
 
@@ -116,7 +116,7 @@ class PmapWrapped:
         if not is_eager() or config.jax_disable_jit:
             around = {a: n for a, n in axes_in_scope().items() if a not in MAPPED_AXES.get()}
             if around:
-                return self._nested(around, args, kwargs)
+                return self._run_nested(around, args, kwargs)
             call = self._bind(args, kwargs)
             if spans_processes(call.mesh.device_list):
                 raise NotImplementedError(
@@ -130,7 +130,7 @@ class PmapWrapped:
         key = (tree, statics, context_token(), *[getattr(x, "_sig", None) for x in values])
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._ready[key] = self._prepared(self._bind(args, kwargs))
+            ready = self._ready[key] = self._prepare_call(self._bind(args, kwargs))
         return ready.run(values)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -155,7 +155,7 @@ class PmapWrapped:
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PmapCall:
         statics, dynamic = self._statics(args)
         nums = {i for i, _ in statics}
-        leaves = [_shaped(x) for x in tree_leaves((dynamic, kwargs))]
+        leaves = [_with_shape(x) for x in tree_leaves((dynamic, kwargs))]
         if not leaves:
             raise ValueError(
                 "pmap wrapped function must be passed at least one argument containing an array, got only "
@@ -228,7 +228,7 @@ class PmapWrapped:
 
     # -- the mapped function ---------------------------------------------------------------------------------------------------
 
-    def _nested(self, around: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_nested(self, around: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The results inside another pmap: computed for all inner devices on the devices of the outer axis."""
         if not config.dialect.shard_map.pmap_nests:
             raise ValueError(
@@ -260,18 +260,18 @@ class PmapWrapped:
         key = (call.axes, call.statics, call.mesh, tuple(call.kwargs), len(call.args))
         inner = self._compiled.get(key)
         if inner is None:
-            donated = self._donated(len(call.args) + len(call.statics), {i for i, _ in call.statics})
-            mapped = self._mapped(call)
+            donated = self._donated_positions(len(call.args) + len(call.statics), {i for i, _ in call.statics})
+            mapped = self._map_slices(call)
             chosen = select_arguments(mapped, None, None, donated, None)
             inner = self._compiled[key] = wrap(mapped, JitOptions(args=chosen, asked_for=True))
         return inner
 
-    def _donated(self, count: int, static: set[int]) -> tuple[int, ...]:
+    def _donated_positions(self, count: int, static: set[int]) -> tuple[int, ...]:
         donated = {n % count for n in self._options.donate_nums if -count <= n < count}
         kept = [i for i in range(count) if i not in static]
         return tuple(kept.index(i) for i in sorted(donated) if i in kept)
 
-    def _mapped(self, call: PmapCall) -> Callable[..., Any]:
+    def _map_slices(self, call: PmapCall) -> Callable[..., Any]:
         """The function of whole arrays that maps `fun` over their slices."""
         fun, name, statics, axes = self._fun, self._options.name, call.statics, call.axes
 
@@ -289,7 +289,7 @@ class PmapWrapped:
                     own_args.insert(i, static.value)
                 result = fun(*own_args, **own_kwargs)
                 outs, out_tree = tree_flatten(result)
-                blocks_out, specs[:] = self._stacked(result, outs)
+                blocks_out, specs[:] = self._stack_result(result, outs)
                 return tuple(blocks_out)
 
             functools.update_wrapper(body, fun, updated=())
@@ -302,7 +302,7 @@ class PmapWrapped:
         del vars(whole)["__wrapped__"]  # its signature is that of `fun` without the static arguments
         return whole
 
-    def _stacked(self, result: Any, outs: Sequence[Any]) -> tuple[list[Array], list[PartitionSpec]]:
+    def _stack_result(self, result: Any, outs: Sequence[Any]) -> tuple[list[Array], list[PartitionSpec]]:
         """The results with a dim of size 1 at the position of the mapped axis, and the specs that join them along it."""
         blocks, specs = [], []
         for x, axis in zip(outs, self._flat_out_axes(result), strict=True):
@@ -329,7 +329,7 @@ class PmapWrapped:
 
     # -- running ---------------------------------------------------------------------------------------------------------------
 
-    def _prepared(self, call: PmapCall) -> Ready:
+    def _prepare_call(self, call: PmapCall) -> Ready:
         """The compiled function for arguments like these."""
         with use_mesh(call.mesh):
             placed_args, placed_kwargs = self._place_arguments(call)
@@ -350,7 +350,7 @@ class PmapWrapped:
 
     def _place(self, x: Any, axis: Axis, mesh: Mesh) -> Any:
         sharding = NamedSharding(mesh, axis_spec(axis, self._options.name))
-        x = _shaped(x)
+        x = _with_shape(x)
         shape = list(x.shape)
         if axis is not None:
             shape[axis] = mesh.size  # each process has some of the rows
@@ -358,7 +358,7 @@ class PmapWrapped:
             return struct_of(ShapedArray(shape, x.dtype, x.weak_type), sharding)
         assert isinstance(x, ArrayImpl)
         x._check_alive()
-        return entered(x, signature(ShapedArray(shape, x.dtype, x.weak_type), sharding, True))
+        return lay_out_argument(x, signature(ShapedArray(shape, x.dtype, x.weak_type), sharding, True))
 
 
 class Ready:
@@ -371,20 +371,20 @@ class Ready:
 
     def run(self, values: Sequence[Any]) -> Any:
         """The results for these argument leaves."""
-        placed = [x if x._sig is sig else entered(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)]
+        placed = [x if x._sig is sig else lay_out_argument(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)]
         result = self.entry.call(placed)
         for i, usable in self.entry.donated:
             if usable:
                 values[i].delete()
         outs, tree = tree_flatten(result)
-        return tree_unflatten(tree, [resigned(x, sig) for x, sig in zip(outs, self.out_sigs, strict=True)])
+        return tree_unflatten(tree, [resign_result(x, sig) for x, sig in zip(outs, self.out_sigs, strict=True)])
 
 
 def _is_none(x: Any) -> bool:
     return x is None
 
 
-def _shaped(x: Any) -> Any:
+def _with_shape(x: Any) -> Any:
     return x if isinstance(x, (Array, ShapeDtypeStruct)) else as_array(x)
 
 

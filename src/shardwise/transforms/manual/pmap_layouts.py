@@ -27,7 +27,7 @@ from shardwise.transforms.jit.jit_shardings import with_signature
 Axis = int | None
 
 
-def entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+def lay_out_argument(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """An argument laid out over the devices; with several processes it is this process's part."""
     if not sig.spans:
         return with_signature(x, sig)
@@ -39,7 +39,7 @@ def entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     return ArrayImpl(sig, dense=x.dense)
 
 
-def resigned(x: Any, sig: Signature) -> Any:
+def resign_result(x: Any, sig: Signature) -> Any:
     """A result in the caller's form; float0 is a host's array in any."""
     if not isinstance(x, ArrayImpl):
         return x

@@ -29,7 +29,7 @@ from shardwise.ir.references import (
     Standing,
     closed_views,
     is_reference,
-    opened,
+    open_views,
     over_state,
     with_references,
 )
@@ -42,8 +42,8 @@ from shardwise.transforms.manual.shard_map_marks import (
     cast_to_partial,
     check_marks,
     check_results,
-    entered,
-    left,
+    enter_block,
+    leave_block,
     marks_of,
 )
 from shardwise.transforms.manual.shard_map_op import shard_map_op
@@ -73,7 +73,7 @@ def typed_spec(aval: ShapedArray, manual: frozenset[str]) -> PartitionSpec:
     )
 
 
-def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
+def move_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
     """`x` resharded to have its manual axes on the dims given by `dims`, if its type has them on others; other axes stay."""
     if x.aval.mesh is None:
         return x
@@ -149,7 +149,7 @@ class ShardMap:
         leaves, in_tree = tree_flatten(args)
         if any(isinstance(x, ReferenceView) for x in leaves):
             body = wraps(self.fun)(lambda *given: self.fun(*closed_views(given)))
-            return replace(self, fun=body)(*opened(args))
+            return replace(self, fun=body)(*open_views(args))
         if any(map(is_reference, leaves)):
             return self._with_parts(args, leaves, in_tree)
 
@@ -204,7 +204,7 @@ class ShardMap:
 
         @wraps(self.fun)
         def run(*blocks: Any) -> Any:
-            own = [entered(x, spec, self.check) for x, spec in zip(blocks, specs, strict=True)]
+            own = [enter_block(x, spec, self.check) for x, spec in zip(blocks, specs, strict=True)]
             given = iter(own)
             every = [static[i] if i in static else next(given) for i in range(len(leaves))] if static else own
             return self.fun(*tree_unflatten(in_tree, every))
@@ -212,7 +212,7 @@ class ShardMap:
         if config.jax_disable_jit:
             from shardwise.transforms.manual import stepping  # start-up time
 
-            if stepping.wanted():
+            if stepping.wants_stepping():
                 body = replace(self, fun=run)
                 return stepping.step(body, mesh, manual, values, tree_flatten(tuple(values))[1], in_dims, types)
         eager = is_eager()
@@ -275,7 +275,7 @@ class ShardMap:
         if not self.moves and matched and inside == frozenset(mesh.axis_names) == frozenset(mesh.explicit_axes):
             errors.check_explicit_inputs(specs, in_dims, values)
         elif self.moves or matched:
-            values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
+            values = [move_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
         return static, specs, values, in_dims
 
     def resolve_mesh(self) -> Mesh | AbstractMesh:
@@ -330,7 +330,7 @@ class _Flat:
         if call.check:
             results = [cast_to_partial(x, spec) for x, spec in zip(results, self.specs, strict=True)]
             check_results(call.name, self.specs, results)
-        return [left(x, spec) for x, spec in zip(results, self.specs, strict=True)]
+        return [leave_block(x, spec) for x, spec in zip(results, self.specs, strict=True)]
 
 
 # -- public --------------------------------------------------------------------------------------------------------------------
@@ -361,10 +361,10 @@ def make_shard_map(
     )
 
     @wraps(f)
-    def wrapped(*args: Any) -> Any:
+    def wrapper(*args: Any) -> Any:
         return mapped(*args)
 
-    return wrapped
+    return wrapper
 
 
 @overload

@@ -122,11 +122,11 @@ class BlockTrace(ProgramTrace):
         axes = self.mesh.axis_names
         manual = frozenset(axes)
 
-        def stacked(*blocks: Any) -> list[Any]:
+        def stack_blocks(*blocks: Any) -> list[Any]:
             return [expand_dims(eval_program(program, blocks)[0], tuple(range(len(axes))))]
 
         with eagerly(), body_scope(self.mesh, manual, False):
-            body, _ = trace_program(stacked, [v.aval for v in program.inputs], self.name)
+            body, _ = trace_program(stack_blocks, [v.aval for v in program.inputs], self.name)
             captured = tuple(((),) * c.aval.ndim for c in self.captured)
             dims = (*((a,) for a in axes), *((),) * x.aval.ndim)
         with eagerly():

@@ -186,7 +186,7 @@ def check_explicit_inputs(specs: Sequence[PartitionSpec], dims: Sequence[DimAxes
 def check_output_type(call: Any, leaf: Any) -> None:
     """Results are arrays."""
     if shows_reference(leaf):
-        raise root_of(leaf).returned_from(call.name, "shard_map")
+        raise root_of(leaf).return_error(call.name, "shard_map")
     try:
         as_value(leaf)
     except TypeError:

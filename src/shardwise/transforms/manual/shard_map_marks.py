@@ -81,7 +81,7 @@ def check_results(name: str, specs: Sequence[PartitionSpec], values: Sequence[Ar
                 )
 
 
-def entered(x: Array, spec: PartitionSpec, check: bool) -> Array:
+def enter_block(x: Array, spec: PartitionSpec, check: bool) -> Array:
     """A block on entry to the body."""
     marks = marks_of(spec)
     if marks.unreduced:
@@ -93,7 +93,7 @@ def entered(x: Array, spec: PartitionSpec, check: bool) -> Array:
     return x
 
 
-def left(x: Array, spec: PartitionSpec) -> Array:
+def leave_block(x: Array, spec: PartitionSpec) -> Array:
     """A result of the body on exit."""
     marks = marks_of(spec)
     if marks.unreduced:

@@ -71,7 +71,7 @@ def _shard_shape(shape: tuple[int, ...], dims: DimAxes, sizes: dict[str, int]) -
     return tuple(n // math.prod(sizes[a] for a in axes) for n, axes in zip(shape, dims, strict=True))
 
 
-def _dividing(size: int, axes: tuple[str, ...], auto: dict[str, int]) -> tuple[str, ...]:
+def _dividing_axes(size: int, axes: tuple[str, ...], auto: dict[str, int]) -> tuple[str, ...]:
     """The automatic ones of a dim's axes, as far as they divide its size."""
     kept: tuple[str, ...] = ()
     for axis in axes:
@@ -90,7 +90,7 @@ def _partition(region: Any, eqn: Equation) -> None:
         atom, have = region.read(operand)
         have = have or ((),) * operand.aval.ndim
         shape = _shard_shape(operand.aval.shape, dims, region.grid.axis_sizes)
-        rest = tuple(_dividing(n, axes, auto) for n, axes in zip(shape, have, strict=True))
+        rest = tuple(_dividing_axes(n, axes, auto) for n, axes in zip(shape, have, strict=True))
         atoms.append(region.reshard(atom, have, joined_dims(dims, rest), operand.aval))
         auto_dims.append(rest)
     placements: dict[Any, DimAxes] = {}

@@ -67,7 +67,7 @@ def _scope(params: Params) -> Any:
     return body_scope(params["mesh"], params["manual"], params["check"], params["era"])
 
 
-def _retraced(
+def _retrace(
     params: Params, fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray]
 ) -> tuple[Program, list[Any]]:
     with _scope(params):
@@ -93,7 +93,7 @@ def shard_map_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any
         return [*outs, *[touts[i] for i in moving]]
 
     types = [*program.in_types, *[program.in_types[i] for i in live]]
-    body, consts = _retraced(params, both, types)
+    body, consts = _retrace(params, both, types)
     outs = _bind(
         params,
         body,
@@ -112,7 +112,7 @@ def shard_map_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any
 # -- reverse mode --------------------------------------------------------------------------------------------------------
 
 
-def stacking(aval: ShapedArray, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> DimAxes:
+def stacking_spec(aval: ShapedArray, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> DimAxes:
     """The out_spec of a residual: its blocks along a new first dim, split over the axes on which it varies."""
     axes = tuple(a for a in mesh.axis_names if a in aval.vma and a in manual)
     return (axes, *_whole(aval.ndim))
@@ -138,7 +138,7 @@ def shard_map_linearize(
             for r in inner
         ]
         body, consts = forward.finish([*lin.results, *stacked])
-    inner_dims = [stacking(r.aval, mesh, manual) for r in inner]
+    inner_dims = [stacking_spec(r.aval, mesh, manual) for r in inner]
     marks = params["out_marks"]
     outs = _bind(params, body, consts, primals, in_dims, [*out_dims, *inner_dims], [*marks, *[Marks()] * len(inner)])
     results, saved = outs[: len(out_dims)], outs[len(out_dims) :]
@@ -164,7 +164,7 @@ def shard_map_linearize(
         return eval_program(lin.program, [*own, *xs[n:]])
 
     ts = [tangents[i] for i in lin.ins]
-    body, consts = _retraced(params, linear, [*types, *[program.in_types[i] for i in lin.ins]])
+    body, consts = _retrace(params, linear, [*types, *[program.in_types[i] for i in lin.ins]])
     touts = _bind(
         params,
         body,
@@ -189,7 +189,7 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
     known = [i for i, a in enumerate(args) if not isinstance(a, UndefinedPrimal)]
     found: list[int] = []
 
-    def pulled(*blocks: Any) -> list[Any]:
+    def pull_blocks(*blocks: Any) -> list[Any]:
         values: list[Any] = [UndefinedPrimal(t) for t in program.in_types]
         for i, b in zip(known, blocks, strict=False):
             values[i] = b
@@ -207,7 +207,7 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
         for i in known
     ]
     types += [local_type(cts[i].aval, out_dims[i], mesh, manual) for i in live]
-    body, consts = _retraced(params, pulled, types)
+    body, consts = _retrace(params, pull_blocks, types)
     outs = _bind(
         params,
         body,
@@ -221,19 +221,19 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
     return [by_position.get(i) for i in range(len(args))]
 
 
-def _unmentioned(dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> tuple[str, ...]:
+def _unmentioned_axes(dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> tuple[str, ...]:
     """The manual axes that a value's spec does not mention, except axes that split a vmap's dim."""
     named = {a for axes in dims for a in axes} | split_by_vmaps()
     return tuple(a for a in mesh.axis_names if a in manual and a not in named)
 
 
 def _share(ct: Any, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> Any:
-    n = math.prod(mesh.shape[a] for a in _unmentioned(dims, mesh, manual))
+    n = math.prod(mesh.shape[a] for a in _unmentioned_axes(dims, mesh, manual))
     return ct if n == 1 else do.div(ct, n)
 
 
 def _total(ct: Any, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> Any:
-    axes = _unmentioned(dims, mesh, manual)
+    axes = _unmentioned_axes(dims, mesh, manual)
     return bind(all_reduce, ct, axes=axes, kind="sum", groups=None) if axes else ct
 
 
@@ -262,11 +262,11 @@ def shard_map_batch(
     ]
     found: list[int | None] = []
 
-    def mapped(*blocks: Any) -> list[Any]:
+    def map_blocks(*blocks: Any) -> list[Any]:
         outs, found[:] = batch_program(program, local, axis_name, blocks, dims)
         return outs
 
-    body, consts = _retraced(params, mapped, types)
+    body, consts = _retrace(params, map_blocks, types)
     outs = _bind(
         params,
         body,

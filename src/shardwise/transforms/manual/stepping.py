@@ -37,7 +37,7 @@ from shardwise.ir import (
     is_eager,
     subprograms,
     tracing,
-    unwrapped,
+    unwrap_op,
 )
 from shardwise.ir.axis_scope import ERA, LOCAL_DERIVATIVES
 from shardwise.ir.op import Op
@@ -73,7 +73,7 @@ with eagerly() as EAGER:
     pass  # the trace that runs ops at once
 
 
-def wanted() -> bool:
+def wants_stepping() -> bool:
     """Whether a shard_map called now runs its body device by device."""
     return config.jax_disable_jit and (is_eager() or isinstance(current_trace(), SteppedTrace))
 
@@ -231,7 +231,7 @@ class SteppedTrace(Trace):
         worker = self.worker
         worker.check()
         args = tuple(worker.own(a) for a in args)
-        if unwrapped(op, params)[0].collective is not None or _needs_others(params):
+        if unwrap_op(op, params)[0].collective is not None or _needs_others(params):
             outs = self._together(op, args, params)
             return outs if op.multiple_results else outs[0]
         if any(isinstance(v, NamedSharding) for v in params.values()):
@@ -364,12 +364,12 @@ def _body(
     named, checked = AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(call.check)
     with context, named, checked, ERA.override(call.era), LOCAL_DERIVATIVES.override(call.own_derivatives):
         if sub_mesh.axis_names:
-            return _called(call, in_tree, blocks)
+            return _call_body(call, in_tree, blocks)
         with abstract_mesh_context(manual_mesh(mesh, manual)):
-            return _called(call, in_tree, blocks)
+            return _call_body(call, in_tree, blocks)
 
 
-def _called(call: ShardMap, in_tree: PyTreeDef, blocks: Sequence[Array]) -> Any:
+def _call_body(call: ShardMap, in_tree: PyTreeDef, blocks: Sequence[Array]) -> Any:
     leaves, tree = tree_flatten(call.fun(*tree_unflatten(in_tree, blocks)))
     for leaf in leaves:
         errors.check_output_type(call, leaf)
@@ -463,7 +463,7 @@ def _join_results(
     errors.check_out_ranks(call, specs, types)
     dims = [spec_dims(s, t.ndim) for s, t in zip(specs, types, strict=True)]
     if call.check:
-        seen = [t.update(vma=t.vma | _differing(b, axes)) for t, b in zip(types, blocks, strict=True)]
+        seen = [t.update(vma=t.vma | _differing_axes(b, axes)) for t, b in zip(types, blocks, strict=True)]
         errors.check_replication(call, mesh, manual, specs, dims, seen)
     return [
         _result(xs[0], block, t, d, mesh, axes, sizes, outer)
@@ -471,7 +471,7 @@ def _join_results(
     ]
 
 
-def _differing(block: Ndarray, axes: tuple[str, ...]) -> frozenset[str]:
+def _differing_axes(block: Ndarray, axes: tuple[str, ...]) -> frozenset[str]:
     """The axes along which devices actually hold different values."""
     found = set()
     for d, axis in enumerate(axes):

@@ -13,7 +13,7 @@ from shardwise.sharding import PartitionSpec
 def shard_map_params(params: Params) -> dict[str, Any]:
     """Specs, the mesh and the body under the names of the dialect."""
     mesh, manual, check = params["mesh"], params["manual"], params["check"]
-    body = params["program"] if check else _unmarked(params["program"])
+    body = params["program"] if check else _drop_variance(params["program"])
     if not config.dialect.jaxprs.shard_map_shows_specs:
         return {
             "auto": frozenset(mesh.axis_names) - manual,
@@ -35,7 +35,7 @@ def shard_map_params(params: Params) -> dict[str, Any]:
     }
 
 
-def _unmarked(program: Program) -> Program:
+def _drop_variance(program: Program) -> Program:
     """The program without the axes over which its values vary: where types are not checked they do not say so."""
     new: dict[Var, Var] = {}
 
@@ -49,7 +49,7 @@ def _unmarked(program: Program) -> Program:
 
     def equation(eqn: Equation) -> Equation:
         inputs, outputs = tuple(map(atom, eqn.inputs)), tuple(map(var, eqn.outputs))
-        return Equation(eqn.op, inputs, outputs, map_programs(eqn, _unmarked).params, eqn.source)
+        return Equation(eqn.op, inputs, outputs, map_programs(eqn, _drop_variance).params, eqn.source)
 
     inputs, outputs = tuple(map(var, program.inputs)), tuple(map(atom, program.outputs))
     return Program(inputs, tuple(map(equation, program.equations)), outputs, program.num_consts, program.name)

@@ -21,7 +21,7 @@ def primitive_name(eqn: Equation) -> str:
 
 def jaxpr_text(program: Program, source_info: bool = False) -> str:
     """The whole program as text; `source_info` adds the user's line to each equation."""
-    shared = _shared(program)
+    shared = _shared_programs(program)
     used = used_in(program)
     writer = _Writer(source_info, used)
     writer.dropped = {v for eqn in program.equations for v in eqn.outputs} - used
@@ -35,7 +35,7 @@ def jaxpr_text(program: Program, source_info: bool = False) -> str:
     return text + layout(writer.definition(program, outer=True))
 
 
-def _shared(program: Program) -> list[tuple[str, Program]]:
+def _shared_programs(program: Program) -> list[tuple[str, Program]]:
     """The inner programs that are written once, ahead of the program, with their names: programs of several equations, and long ones."""
     names: dict[int, str] = {}
     counts: dict[int, int] = {}
@@ -108,11 +108,11 @@ class _Writer:
             self.count += 1
         return self.names[atom]
 
-    def typed(self, var: Var) -> str:
+    def typed_name(self, var: Var) -> str:
         return f"{self.name(var)}:{var.aval.str_short()}"
 
-    def bound(self, var: Var) -> str:
-        return self.typed(var) if var not in self.dropped else f"_:{var.aval.str_short()}"
+    def binder_name(self, var: Var) -> str:
+        return self.typed_name(var) if var not in self.dropped else f"_:{var.aval.str_short()}"
 
     def program(self, program: Program) -> Doc:
         """The program, or its name if it is shared."""
@@ -121,8 +121,8 @@ class _Writer:
     def definition(self, program: Program, outer: bool = False) -> Doc:
         """``{ lambda consts ; arguments. let equations in (results) }``"""
         captured = program.num_consts if outer or config.dialect.jaxprs.inner_programs_have_constants else 0
-        consts = " ".join(self.typed(v) for v in program.inputs[:captured])
-        args = " ".join(self.typed(v) for v in program.inputs[captured:])
+        consts = " ".join(self.typed_name(v) for v in program.inputs[:captured])
+        args = " ".join(self.typed_name(v) for v in program.inputs[captured:])
         body = join_docs([Break("; ")], [[self.equation(e)] for e in program.equations])
         outs = [self.name(v) for v in program.outputs]
         result = f"({', '.join(outs)}{',' if len(outs) == 1 else ''})"
@@ -134,8 +134,8 @@ class _Writer:
     def equation(self, eqn: Equation) -> Doc:
         """``results = op[params] operands``"""
         if eqn.op.shown.text is not None:
-            return eqn.op.shown.text(eqn, self.name, list(map(self.bound, eqn.outputs)))
-        left = " ".join(map(self.bound, eqn.outputs))
+            return eqn.op.shown.text(eqn, self.name, list(map(self.binder_name, eqn.outputs)))
+        left = " ".join(map(self.binder_name, eqn.outputs))
         operands = [self.name(a) for a in eqn.inputs] or [""] * bool(eqn.outputs)
         params = self.params(eqn)
         name = primitive_name(eqn)

@@ -323,10 +323,10 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source
             f"the program takes {len(jaxpr.invars)} arguments and {len(jaxpr.constvars)} captured values, got {len(args)} "
             f"and {len(consts)}."
         )
-    return [as_array(x) if isinstance(x, Literal) else x for x in eval_program(jaxpr.program, values, _bound)]
+    return [as_array(x) if isinstance(x, Literal) else x for x in eval_program(jaxpr.program, values, _bind_equation)]
 
 
-def _bound(eqn: Equation, inputs: Sequence[Any]) -> Any:
+def _bind_equation(eqn: Equation, inputs: Sequence[Any]) -> Any:
     """The results of an equation; operations on references are calls of their methods."""
     if eqn.op in REFERENCE_OPS:
         assert eqn.op.eager is not None

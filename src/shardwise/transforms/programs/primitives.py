@@ -166,17 +166,17 @@ class Primitive:
         types = tuple(a.aval for a in eqn.inputs)
         params = dict(eqn.params)
         if self.lowering is not None:
-            return self._traced(self.lowering, types, params)
+            return self._trace_function(self.lowering, types, params)
         if self.impl is None:
-            raise _not_lowered(self.name)
+            raise _not_lowered_error(self.name)
         if self.own_op().effects:  # tracing would run the effect once only
-            return self._traced(self._called_back, types, params)
+            return self._trace_function(self._call_back, types, params)
         try:
-            return self._traced(self.impl, types, params)
+            return self._trace_function(self.impl, types, params)
         except (ConcretizationTypeError, TracerArrayConversionError):
-            return self._traced(self._called_back, types, params)
+            return self._trace_function(self._call_back, types, params)
 
-    def _traced(self, fun: Callable[..., Any], types: Sequence[ShapedArray], params: dict[str, Any]) -> Program:
+    def _trace_function(self, fun: Callable[..., Any], types: Sequence[ShapedArray], params: dict[str, Any]) -> Program:
         def flat(*values: Any) -> list[Any]:
             out = fun(*values, **params)
             return [as_array(as_value(o)) for o in (out if self.multiple_results else [out])]
@@ -184,7 +184,7 @@ class Primitive:
         program, consts = trace_program(flat, types, self.name)
         return with_constants(program, consts, self.name) if consts else program
 
-    def _called_back(self, *values: Any, **params: Any) -> Any:
+    def _call_back(self, *values: Any, **params: Any) -> Any:
 
         assert self.impl is not None
         found = self._types(*[v.aval for v in values], **params)
@@ -214,7 +214,7 @@ def _without_rule(what: str, name: str, table: str) -> Callable[..., Any]:
     return refuse
 
 
-def _not_lowered(name: str) -> NotImplementedError:
+def _not_lowered_error(name: str) -> NotImplementedError:
     return NotImplementedError(
         f"MLIR translation rule for primitive '{name}' not found for platform cpu. Rules that write MLIR are not called, "
         "since programs here are not made of it; give the primitive an impl, or register mlir.lower_fun(function)."
@@ -227,7 +227,7 @@ def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
     NotImplementedError if it has none that is a function.
     """
     if not prim.is_ours and prim.lowering is None:
-        raise _not_lowered(prim.name)
+        raise _not_lowered_error(prim.name)
     return bind(prim.own_op(), *[as_value(a) for a in args], **params)
 
 

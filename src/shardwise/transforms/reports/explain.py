@@ -18,7 +18,7 @@ from shardwise.passes import Transfer
 from shardwise.runtime.processes import exchanges
 from shardwise.sharding import AbstractMesh
 from shardwise.transforms.reports.explanation import Explanation, totals
-from shardwise.transforms.reports.layers import equation_starts, fitted, with_layers_once
+from shardwise.transforms.reports.layers import equation_starts, fit_lines, with_layers_once
 from shardwise.transforms.reports.memory import MemoryStats, memory_stats
 
 _MOST = 5  # of the axes, kinds or lines that a summary names
@@ -33,19 +33,19 @@ def program_with_layouts(executable: Executable) -> Program:
     layouts = {**executable.placements, **dict(zip(program.inputs, executable.in_dims, strict=True))}
     known: dict[Var, Var] = {}
 
-    def shown(atom: Atom) -> Atom:
+    def show_atom(atom: Atom) -> Atom:
         if isinstance(atom, Literal):
             return atom
         if atom not in known:
             known[atom] = Var(_with_layout(atom.aval, layouts.get(atom), mesh))
         return known[atom]
 
-    def rewritten(program: Program) -> Program:
+    def rewrite_program(program: Program) -> Program:
         equations = tuple(
-            Equation(e.op, tuple(map(shown, e.inputs)), tuple(map(shown, e.outputs)), params(e), e.source)  # type: ignore[arg-type]
+            Equation(e.op, tuple(map(show_atom, e.inputs)), tuple(map(show_atom, e.outputs)), params(e), e.source)  # type: ignore[arg-type]
             for e in program.equations
         )
-        inputs, outputs = tuple(map(shown, program.inputs)), tuple(map(shown, program.outputs))
+        inputs, outputs = tuple(map(show_atom, program.inputs)), tuple(map(show_atom, program.outputs))
         return Program(inputs, equations, outputs, program.num_consts, program.name)  # type: ignore[arg-type]
 
     def params(eqn: Equation) -> dict[str, Any]:
@@ -55,10 +55,10 @@ def program_with_layouts(executable: Executable) -> Program:
 
     def inner(value: Any) -> Any:
         if isinstance(value, Program):
-            return rewritten(value)
+            return rewrite_program(value)
         return tuple(map(inner, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else value
 
-    return rewritten(program)
+    return rewrite_program(program)
 
 
 def _with_layout(aval: ShapedArray, dims: DimAxes | None, mesh: AbstractMesh) -> ShapedArray:
@@ -108,7 +108,7 @@ def explanation_of(executable: Executable, names: Sequence[str], result: bool, w
         *[f"  {line}" for line in body],
         "",
         *_collectives(transfers),
-        *_between(executable),
+        *_process_traffic_lines(executable),
     ]
     if result:
         seconds = executable.seconds
@@ -116,7 +116,7 @@ def explanation_of(executable: Executable, names: Sequence[str], result: bool, w
         lines += ["", f"compiled in {1e3 * sum(seconds.values()):.1f} ms: {took}"]
     if width is None and sys.stdout.isatty():
         width = shutil.get_terminal_size((120, 24)).columns
-    return Explanation("\n".join(fitted(lines, width)), executable.name, transfers, memory)
+    return Explanation("\n".join(fit_lines(lines, width)), executable.name, transfers, memory)
 
 
 def _summary(transfers: Sequence[Transfer], memory: MemoryStats) -> list[str]:
@@ -148,7 +148,7 @@ def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
     return aval.nbytes // ways
 
 
-def _between(executable: Executable) -> list[str]:
+def _process_traffic_lines(executable: Executable) -> list[str]:
     """The bytes that this process sends to other processes."""
     if executable.grid.kept_whole:
         return [

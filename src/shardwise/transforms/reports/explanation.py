@@ -88,7 +88,7 @@ class Explanation(str):
         if sort == "bytes":
             found.sort(key=lambda t: -t.total)
         else:
-            found.sort(key=_grouping(sort))
+            found.sort(key=_group_key(sort))
         cells = [_HEADS, *_rows(found)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         return "\n".join(
@@ -142,14 +142,14 @@ class Explanation(str):
 
 def totals(transfers: Sequence[Transfer], by: str) -> dict[str, int]:
     """Bytes that a device sends by group, the most first. ValueError where there is no such grouping."""
-    group = _grouping(by)
+    group = _group_key(by)
     found = Counter[str]()
     for t in transfers:
         found[group(t)] += t.total
     return dict(found.most_common())
 
 
-def _grouping(by: str) -> Callable[[Transfer], str]:
+def _group_key(by: str) -> Callable[[Transfer], str]:
     if by not in _GROUPS:
         raise ValueError(f"collectives have no {by!r}: give one of {', '.join(map(repr, _GROUPS))}.")
     return _GROUPS[by]

@@ -82,7 +82,7 @@ def _times(keys: Sequence[Hashable], first: int, count: int) -> int:
     return times
 
 
-def fitted(lines: Sequence[str], width: int | None) -> list[str]:
+def fit_lines(lines: Sequence[str], width: int | None) -> list[str]:
     """The lines cut to `width` characters; their source lines, behind a `#`, stay."""
     return list(lines) if width is None else [_cut(line, width) for line in lines]
 

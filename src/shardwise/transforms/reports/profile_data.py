@@ -68,14 +68,14 @@ class ProfilePlane:
     def _read_line(self, message: bytes) -> ProfileLine:
         parts = list(fields(message))
         single: dict[int, Any] = dict(parts)
-        began = 1000 * _signed(single.get(3, 0))
+        began = 1000 * _to_signed(single.get(3, 0))
         name = single.get(11, b"") or single.get(2, b"")
         return ProfileLine(name.decode(), [self._read_event(e, began) for tag, e in parts if tag == 4])
 
     def _read_event(self, message: Any, began: int) -> ProfileEvent:
         parts = list(fields(message))
         single: dict[int, Any] = dict(parts)
-        start, takes = began + _signed(single.get(2, 0)), _signed(single.get(3, 0))
+        start, takes = began + _to_signed(single.get(2, 0)), _to_signed(single.get(3, 0))
         stats = [self._read_stat(stat) for tag, stat in parts if tag == 4]
         return ProfileEvent(
             self._event_names.get(single.get(1, 0), ""), float(start // 1000), float(takes // 1000), stats
@@ -86,7 +86,7 @@ class ProfilePlane:
         readers: dict[int, Callable[[Any], Any]] = {
             2: lambda content: struct.unpack("<d", content)[0],
             3: lambda content: content,
-            4: _signed,
+            4: _to_signed,
             5: bytes.decode,
             6: lambda content: content,
             7: self._stat_names.get,
@@ -100,7 +100,7 @@ def _read_entry(message: bytes) -> tuple[int, str]:
     return single.get(1, 0), dict(fields(single.get(2, b""))).get(2, b"").decode()  # type: ignore[union-attr]
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from shardwise.transforms.tracing.bound_call import BoundCall as BoundCall
     from shardwise.transforms.tracing.bound_call import Statics as Statics
     from shardwise.transforms.tracing.bound_call import check_donation as check_donation
-    from shardwise.transforms.tracing.bound_call import keyed as keyed
+    from shardwise.transforms.tracing.bound_call import key_leaves as key_leaves
     from shardwise.transforms.tracing.bound_call import keyed_tree as keyed_tree
     from shardwise.transforms.tracing.naming import SCOPES as SCOPES
-    from shardwise.transforms.tracing.naming import described as described
+    from shardwise.transforms.tracing.naming import describe as describe
     from shardwise.transforms.tracing.naming import named_scope as named_scope
     from shardwise.transforms.tracing.traced import TYPES_SUFFICE as TYPES_SUFFICE
     from shardwise.transforms.tracing.traced import as_constant as as_constant
@@ -35,7 +35,7 @@ __getattr__ = open_door(
     __name__,
     arguments="ArgSelection StaticValue argument_names as_nums check_compiler_options check_function from_beginning select_arguments",
     blocking="effects_barrier ensure_compile_time_eval",
-    bound_call="BoundCall Statics check_donation keyed keyed_tree",
-    naming="SCOPES described named_scope",
+    bound_call="BoundCall Statics check_donation key_leaves keyed_tree",
+    naming="SCOPES describe named_scope",
     traced="TYPES_SUFFICE as_constant as_result check_output prune typed_mesh with_scalars",
 )

@@ -53,7 +53,7 @@ class BoundCall:
             args.insert(i, static.value)
         return args, {**kwargs, **{k: v.value for k, v in self.statics.kwargs}}
 
-    def donated(self, chosen: ArgSelection) -> list[int]:
+    def donated_positions(self, chosen: ArgSelection) -> list[int]:
         """The positions of the donated leaves."""
         if not chosen.donate_nums and not chosen.donate_names:
             return []
@@ -75,7 +75,7 @@ class BoundCall:
         return donated
 
 
-def keyed(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
+def key_leaves(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
     """Leaves as values, and the key of each; None if one of them is no array or number.
 
     Arrays give their signature, numbers their type.
@@ -101,7 +101,7 @@ def keyed(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
 
 
 def keyed_tree(tree: Any, values: list[Any], keys: list[Any]) -> Any:
-    """Append the leaves of a tree to `values`, and their keys (see `keyed`) to `keys`; returns the tree's structure, to be part of
+    """Append the leaves of a tree to `values`, and their keys (see `key_leaves`) to `keys`; returns the tree's structure, to be part of
     a key. TypeError if a leaf is no array or number.
 
     Built-in containers of arrays, the usual form of parameters, take a third of the time of the general tree walk.
@@ -130,7 +130,7 @@ def keyed_tree(tree: Any, values: list[Any], keys: list[Any]) -> Any:
 
 def _keyed_otherwise(tree: Any, values: list[Any], keys: list[Any]) -> Any:
     leaves, form = flatten_spec(tree)
-    found = keyed(leaves)
+    found = key_leaves(leaves)
     if found is None:
         raise TypeError("a leaf is no array or number")
     values += found[0]

@@ -13,7 +13,7 @@ from shardwise.base.wrapping import name_of, wraps
 SCOPES: Setting[tuple[str, ...]] = Setting("named_scopes", (), traced=False)
 
 
-def described(wrapped: Callable[..., Any], sentence: str) -> Callable[..., Any]:
+def describe(wrapped: Callable[..., Any], sentence: str) -> Callable[..., Any]:
     """`wrapped`, a transformed function, with a docstring: `sentence` (its {} is the function's name), then the function's docstring."""
     own = wrapped.__doc__
     wrapped.__doc__ = sentence.format(getattr(wrapped, "__name__", "the function")) + (
@@ -54,8 +54,8 @@ def named_call(fun: Callable[..., Any], *, name: Any = None) -> Callable[..., An
     scope: str = name_of(fun) if name is None else name
 
     @wraps(fun)
-    def named(*args: Any, **kwargs: Any) -> Any:
+    def named_function(*args: Any, **kwargs: Any) -> Any:
         with named_scope(scope):
             return fun(*args, **kwargs)
 
-    return named
+    return named_function

@@ -15,7 +15,7 @@ from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.ir.references import root_of, shows_reference
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.ops.rules.derivative import filled
+from shardwise.ops.rules.derivative import full_cotangent
 from shardwise.runtime.hollow import is_hollow
 from shardwise.sharding import Mesh, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
@@ -27,7 +27,7 @@ TYPES_SUFFICE: Setting[bool] = Setting("types_suffice", False)
 def as_result(leaf: Any) -> Any:
     """A leaf of a traced function's result, as a value."""
     if TYPES_SUFFICE.get() and isinstance(leaf, ShapeDtypeStruct):
-        return as_array(filled(leaf.aval))
+        return as_array(full_cotangent(leaf.aval))
     return as_value(leaf)
 
 
@@ -35,7 +35,7 @@ def check_output(leaf: Any, name: str, path: Any) -> None:
     """Raise TypeError for a result that is no array."""
 
     if shows_reference(leaf):
-        raise root_of(leaf).returned_from(name, "jit", keystr(path))
+        raise root_of(leaf).return_error(name, "jit", keystr(path))
     try:
         as_result(leaf)
     except (TypeError, InvalidInputException):

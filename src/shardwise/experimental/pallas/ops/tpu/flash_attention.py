@@ -125,7 +125,7 @@ def flash_attention(
         for_queries = Blocks(sizes.block_q_dq or 1, sizes.block_k_major_dq or 1)
         backward = backward_kernel("flash_attention, backward", q, k, v, (for_keys, for_queries), part)
     options = Options(
-        float(sm_scale), None, DEFAULT_MASK_VALUE, functools.partial(_allowed, steps, keys, causal),
+        float(sm_scale), None, DEFAULT_MASK_VALUE, functools.partial(_allowed_products, steps, keys, causal),
         forward_kernel("flash_attention", q, k, v, Blocks(sizes.block_q, sizes.block_k_major), part),
         backward,
         scales_bias=True,
@@ -156,7 +156,7 @@ def _check(q: Array, k: Array, v: Array, ab: Array | None, ids: SegmentIds | Non
             raise ValueError(f"{name} segment ids shape mismatch: expected {(q.shape[0], steps)}, got {np.shape(x)}")
 
 
-def _allowed(steps: int, keys: int, causal: bool, *ids: Any) -> tuple[Array | None, None]:
+def _allowed_products(steps: int, keys: int, causal: bool, *ids: Any) -> tuple[Array | None, None]:
     found = None
     if causal:
         row = lax.broadcasted_iota(np.int32, (1, 1, 1, steps, 1), 3)

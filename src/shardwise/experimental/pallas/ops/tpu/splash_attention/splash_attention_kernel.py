@@ -211,7 +211,7 @@ def _options(settings: _Settings, q: Array, k: Array, v: Array) -> Options:
         1.0,
         settings.attn_logits_soft_cap,
         settings.mask_value,
-        functools.partial(_allowed, settings.within, settings.shape[2], k.shape[2]),
+        functools.partial(_allowed_products, settings.within, settings.shape[2], k.shape[2]),
         forward,
         backward,
         settings.residual_checkpoint_name,
@@ -219,7 +219,7 @@ def _options(settings: _Settings, q: Array, k: Array, v: Array) -> Options:
     )
 
 
-def _allowed(
+def _allowed_products(
     within: Any,
     keys: int,
     groups: int,
