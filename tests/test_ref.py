@@ -208,7 +208,7 @@ def test_repeated_calls_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> N
     counted: list[Any] = []
     bound = OverValues.bind_call
     with monkeypatch.context() as patch:
-        patch.setattr(OverValues, "bound", lambda *given: counted.append(given) or bound(*given))
+        patch.setattr(OverValues, "bind_call", lambda *given: counted.append(given) or bound(*given))
         np.testing.assert_array_equal(add(r, x), [0, 2, 4])
         add(other, x)
         for _ in range(20):

@@ -19,7 +19,7 @@ def rename_function(fun: Callable[P, R], name: str, module: str | None = None) -
     TypeError: rename_function takes a function, got <class 'type'>.
     """
     if not isinstance(fun, FunctionType):
-        raise TypeError(f"renamed takes a function, got {type(fun)}.")
+        raise TypeError(f"rename_function takes a function, got {type(fun)}.")
     made: Any = FunctionType(fun.__code__, fun.__globals__, name, fun.__defaults__, fun.__closure__)
     made.__kwdefaults__ = fun.__kwdefaults__
     made.__dict__.update(fun.__dict__)

@@ -106,13 +106,13 @@ class Work:
         return self.product_flops + self.vector
 
 
-_BY_RULE: Mapping[str, float] = {}
+_BY_RULE: Mapping[Op, float] = {}
 
 
 def work_of(
     equations: Iterable[Equation],
     known: dict[Program, Work] | None = None,
-    function_costs: Mapping[str, float] = _BY_RULE,
+    function_costs: Mapping[Op, float] = _BY_RULE,
 ) -> Work:
     """The work of equations; of loops that of all rounds with their tests, one where their number is not known, of branches the most
     of each amount.
@@ -120,7 +120,7 @@ def work_of(
     Args:
         equations: with local types.
         known: the work of programs that these equations share with others.
-        function_costs: elements of exp that an element of a function costs, by op name; others cost what their `Emit` says.
+        function_costs: elements of exp that an element of a function costs, by op; others cost what their `Emit` says.
     """
     known = {} if known is None else known
     products: list[Product] = []
@@ -143,7 +143,7 @@ def work_of(
             products.append(found.product)
         arithmetic += found.arithmetic
         functions += found.functions
-        cost = function_costs.get(op.name)
+        cost = function_costs.get(op)
         if cost is not None:
             transcendentals += cost * (found.functions + found.arithmetic)
         elif op.collective is None:
@@ -154,7 +154,7 @@ def work_of(
 
 
 def _inner_work(
-    eqn: Equation, known: dict[Program, Work], function_costs: Mapping[str, float]
+    eqn: Equation, known: dict[Program, Work], function_costs: Mapping[Op, float]
 ) -> list[tuple[Work, int]]:
     """The work of the programs that an equation holds, with how often they run; none where it holds none."""
     region = region_of(eqn)

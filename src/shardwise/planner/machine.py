@@ -9,6 +9,7 @@ from typing import NamedTuple, overload
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
+from shardwise.ir import Op
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Chip:
         units: how many of those tiles run at once.
         read_bandwidth, written_bandwidth: bytes/s of a kernel that only reads or only writes; 0: as `hbm_bandwidth`.
         transcendental: elements/s of exp, log, tanh and their kin.
-        function_costs: elements of exp that one of another function costs, by op name; of those that are not there the ops know it.
+        function_costs: elements of exp that one of another function costs, by op; of those that are not there the ops know it.
         overhead: seconds from the end of one kernel to the start of the next.
         product_overhead: seconds for each product of a batch, besides those of its work.
         lookup, element: seconds for each place that a gather or scatter goes to, besides those of its bytes, where it moves several
@@ -58,7 +59,7 @@ class Chip:
     read_bandwidth: float = 0.0
     written_bandwidth: float = 0.0
     transcendental: float = 0.0
-    function_costs: Mapping[str, float] = field(default_factory=dict[str, float])
+    function_costs: Mapping[Op, float] = field(default_factory=dict[Op, float])
     overhead: float = 0.0
     product_overhead: float = 0.0
     lookup: float = 0.0

@@ -167,9 +167,9 @@ def test_broadcast_is_a_readonly_view():
         env = env_of(2)
         got = broadcast.broadcast_in_dim_p.kernel(env, x, shape=shape_, broadcast_dimensions=(1,))
         assert got.shape == (1, 1, *shape_) and np.shares_memory(got, x)
-    assert not broadcast.stretched(x, (1, 3, 5)).flags.writeable
+    assert not broadcast.stretch_view(x, (1, 3, 5)).flags.writeable
     half = np.zeros((1, 5), ml_dtypes.bfloat16)
-    assert broadcast.stretched(half, (4, 5)).strides == (0, 2)
+    assert broadcast.stretch_view(half, (4, 5)).strides == (0, 2)
 
 
 @pytest.mark.parametrize("lead", [0, 1, 2])

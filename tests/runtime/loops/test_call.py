@@ -27,7 +27,7 @@ def doubled() -> WorkLoop:
 def compiled(monkeypatch):
     found = []
     before = Function.compile_function
-    monkeypatch.setattr(Function, "compiled", lambda self, slower: found.append(slower) or before(self, slower))
+    monkeypatch.setattr(Function, "compile_function", lambda self, slower: found.append(slower) or before(self, slower))
     return found
 
 

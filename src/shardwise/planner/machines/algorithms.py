@@ -1,4 +1,4 @@
-"""What a step of each algorithm of `planner.steps`, and what each elementwise function takes on this machine: one op, measured alone."""
+"""What a step of each algorithm of `planner.steps` takes on this machine: one op that runs it, measured alone."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import numpy as np
 
 from shardwise.base.tree import tree_leaves
 from shardwise.engine.device_put import device_put
-from shardwise.ir import Op, ShapedArray, all_ops, bind, trace_program
-from shardwise.ops.elementwise import binary, special, transcendental
-from shardwise.ops.elementwise.elementwise_ir import EXP
+from shardwise.ir import bind, trace_program
+from shardwise.ops.elementwise import binary, transcendental
 from shardwise.ops.indexing import search, sorting
 from shardwise.ops.linalg import decompositions, spectral
 from shardwise.ops.linalg.fft import fft
 from shardwise.ops.products.conv import conv_general_dilated
-from shardwise.ops.random import random_floats
 from shardwise.ops.random.random_bits import threefry_bits_p
 from shardwise.ops.reductions import cumulative, window
 from shardwise.planner.steps import steps_of
@@ -30,39 +28,6 @@ _NO_VECTORS = {"compute_left_eigenvectors": False, "compute_right_eigenvectors":
 def measured_steps(least: Least, call: float, bandwidth: float) -> dict[str, float]:
     """Seconds of a step of each algorithm: those of an op without what a `call` and its bytes take."""
     return {name: _step_seconds(least, op, make, call, bandwidth) for name, (op, make) in ALGORITHMS.items()}
-
-
-_DEFINING = (binary, random_floats, special, transcendental)  # modules that bring the functions which `all_ops` has
-
-
-def measured_functions(least: Least, call: float, elements: int) -> dict[str, float]:
-    """Seconds of an element of each function in float32, by op name; of so many elements at once."""
-    numbers = device_put(np.linspace(0.1, 0.9, elements, dtype=np.float32))  # what most functions are defined for
-
-    def seconds(op: Op) -> float:
-        operands = [numbers] * _operand_count(op, numbers.aval)
-        return max(least(lambda: bind(op, *operands)) - call, 0.0) / elements
-
-    return {op.name: seconds(op) for op in all_ops().values() if is_function(op)}
-
-
-def is_function(op: Op) -> bool:
-    """Whether an op computes what takes as long as exp, from real floats element by element."""
-    emit = op.emit
-    if emit is None or emit.moves or not {"f", "w"}.intersection(emit.kinds):
-        return False
-    return op.transcendental or emit.cost >= EXP.cost
-
-
-def _operand_count(op: Op, aval: ShapedArray) -> int:
-    """How many operands a function has: as many as its type rule takes."""
-    for count in (1, 2):
-        try:
-            op.type_rule(*[aval] * count)
-        except (TypeError, ValueError):
-            continue
-        return count
-    return 3
 
 
 def _step_seconds(least: Least, op: Callable[..., Any], make: Make, call: float, bandwidth: float) -> float:

@@ -27,6 +27,7 @@ from shardwise.ops.products.contract import dot_general
 from shardwise.ops.reductions.reduce import reduce_sum
 from shardwise.ops.shapes.broadcast import broadcast
 from shardwise.planner.machine import Chip, Level, Machine
+from shardwise.planner.machines.functions import function_costs, is_of_function, measured_functions
 from shardwise.runtime.machine import kernel_store, thread_count
 
 Timer = Callable[[], float]
@@ -41,7 +42,7 @@ _ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), star
 _UPDATED = ScatterDimensionNumbers((1,), (0,), (0,))
 _POWER = 31  # eight multiplications
 _SECONDS_OF = ("call", "product", "lookups", "lookup", "element", "far", "update", "updated_element")
-_STEP, _FUNCTION = "step of ", "function "  # figures of algorithms and of elementwise functions
+_STEP = "step of "  # figures of algorithms
 _FILE = "here.json"
 _MEASURES = 5  # raised where other figures are measured
 
@@ -72,7 +73,7 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         vmem_bandwidth=figures["cache"],
         tile=16,
         transcendental=figures["transcendental"],
-        function_costs=_of_kind(figures, _FUNCTION, figures["transcendental"]),
+        function_costs=function_costs(figures, figures["transcendental"]),
         overhead=figures["call"],
         product_overhead=figures["product"],
         lookup=figures["lookup"],
@@ -81,16 +82,11 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         updated_element=figures["updated_element"],
         far_lookups=figures["far"] / max(figures["element"], 1e-12),
         lookups_overhead=figures["lookups"],
-        steps=_of_kind(figures, _STEP),
+        steps={name.removeprefix(_STEP): figures[name] for name in figures if name.startswith(_STEP)},
     )
     level = Level("network", (1,), (False,), True, figures["memory"], figures["call"])
     source = f"measured on {platform.node() or 'this machine'} with {thread_count()} threads"
     return Machine("here", chip, (level,), 1, (source,), (), ("all devices of this machine share its processors",))
-
-
-def _of_kind(figures: Mapping[str, float], kind: str, scale: float = 1.0) -> dict[str, float]:
-    """The figures whose names begin so, by the rest of their names."""
-    return {name.removeprefix(kind): scale * value for name, value in figures.items() if name.startswith(kind)}
 
 
 def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
@@ -142,14 +138,14 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["cache"]
     figures["product"] = max(_seconds(timer, _batched_dot, small, small) - known, 0.0) / _PRODUCTS
     steps = algorithms.measured_steps(partial(_least, timer), call, figures["memory"])
-    functions = algorithms.measured_functions(partial(_least, timer, seconds=_SECONDS / 4), call, near.size)
+    functions = measured_functions(partial(_least, timer, seconds=_SECONDS / 4), call, near.size)
     figures |= {_STEP + name: seconds for name, seconds in steps.items()}
-    return figures | {_FUNCTION + name: seconds for name, seconds in functions.items()}
+    return figures | functions
 
 
 def is_seconds(figure: str) -> bool:
     """Whether a figure is seconds; the others are rates."""
-    return figure in _SECONDS_OF or figure.startswith((_STEP, _FUNCTION))
+    return figure in _SECONDS_OF or figure.startswith(_STEP) or is_of_function(figure)
 
 
 def _sum(x: Any) -> Any:
