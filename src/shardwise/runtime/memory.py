@@ -222,7 +222,7 @@ def _keep_freed_memory() -> None:
     tuned = ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
     if any(name in os.environ for name in tuned) or not (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
         return
-    mallopt(_MMAP_THRESHOLD, costs.POOLED_FROM + _PAGE)
+    mallopt(_MMAP_THRESHOLD, costs.MAPPED_FROM)
     mallopt(_TRIM_THRESHOLD, costs.KEPT_FREED)
 
 
