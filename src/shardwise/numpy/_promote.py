@@ -264,7 +264,7 @@ def promote_dtypes(*xs: Value) -> list[Value]:
 def promote_inexact(*xs: Value) -> list[Value]:
     """`xs` with one floating or complex dtype."""
     dtype, weak = lattice_result_type(*xs)
-    check_numbers("promotion", dtype)
+    check_numbers("promotion to a type for arithmetic", dtype)
     inexact = to_inexact(dtype)
     # A weak integer becomes a weak float of the default width, bool a strong one.
     return [convert(x, default_dtype("f") if weak and inexact != dtype else inexact, weak) for x in xs]
@@ -273,7 +273,7 @@ def promote_inexact(*xs: Value) -> list[Value]:
 def promote_numeric(*xs: Value) -> list[Value]:
     """`xs` with one dtype that is not bool: in place of bool int32, where types of 64 bits are enabled, too."""
     dtype, weak = lattice_result_type(*xs)
-    check_numbers("promotion", dtype)
+    check_numbers("promotion to a type for arithmetic", dtype)
     return [convert(x, _INT32 if dtype == _BOOL else dtype, weak) for x in xs]
 
 

@@ -15,7 +15,7 @@ from shardwise.ops.indexing.scatter import scatter_add_p, scatter_indexed, scatt
 from shardwise.ops.indexing.window_numbers import (
     GatherScatterMode,
     ScatterDimensionNumbers,
-    check_numbers,
+    check_dimension_numbers,
     scatter_window_dims,
 )
 from shardwise.ops.rules.convert import as_array, as_value
@@ -201,7 +201,7 @@ def scatter_apply(
     >>> lax.scatter_apply(jnp.arange(4), jnp.array([[1], [3]]), lambda x: x * 10, rows, update_shape=(2,))
     Array([ 0, 10,  2, 30], dtype=int32)
     """
-    check_numbers("scatter_apply", dimension_numbers, ScatterDimensionNumbers)
+    check_dimension_numbers("scatter_apply", dimension_numbers, ScatterDimensionNumbers)
     x, indices = as_array(operand), as_array(scatter_indices)
     updates = ShapedArray(update_shape, x.dtype)
     scatter_p.type_rule(

@@ -30,9 +30,9 @@ from shardwise.ops.indexing.window_numbers import (
     GatherScatterMode,
     ScatterDimensionNumbers,
     check_batching,
+    check_dimension_numbers,
     check_dims,
     check_indices,
-    check_numbers,
     gather_window_dims,
 )
 from shardwise.ops.rules.convert import as_array
@@ -355,7 +355,7 @@ def gather(
     options: dict[str, Any] = dict(
         unique_indices=unique_indices, indices_are_sorted=indices_are_sorted, mode=mode, fill_value=fill_value
     )
-    check_numbers("gather", dimension_numbers, GatherDimensionNumbers)
+    check_dimension_numbers("gather", dimension_numbers, GatherDimensionNumbers)
     operand, start_indices = as_array(operand), as_array(start_indices)
     within = [min(size, extent) for size, extent in zip(slice_sizes, operand.shape, strict=False)]
     if 0 not in start_indices.shape[:-1] or within == list(slice_sizes[: operand.ndim]):

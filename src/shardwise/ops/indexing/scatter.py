@@ -34,9 +34,9 @@ from shardwise.ops.indexing.window_numbers import (
     GatherScatterMode,
     ScatterDimensionNumbers,
     check_batching,
+    check_dimension_numbers,
     check_dims,
     check_indices,
-    check_numbers,
     scatter_window_dims,
 )
 from shardwise.ops.rules.convert import as_array
@@ -377,7 +377,7 @@ def _public(combine: str, does: str, shown: str) -> Callable[..., Array]:
         unique_indices: bool = False,
         mode: str | GatherScatterMode | None = None,
     ) -> Array:
-        check_numbers(name, dimension_numbers, ScatterDimensionNumbers)
+        check_dimension_numbers(name, dimension_numbers, ScatterDimensionNumbers)
         return scatter_with(
             combine,
             operand,

@@ -88,7 +88,7 @@ class ScatterDimensionNumbers:
         as_tuples(self)
 
 
-def check_numbers(op: str, numbers: Any, kind: type) -> None:
+def check_dimension_numbers(op: str, numbers: Any, kind: type) -> None:
     """TypeError unless `numbers` are the dimension numbers that `op` takes."""
     if not isinstance(numbers, kind):
         raise TypeError(f"{op}: dimension_numbers must be a lax.{kind.__name__}, got {numbers!r}.")
