@@ -8,9 +8,11 @@
     small                                                                  `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
-and changes neither input. `collective_matmul` returns the device program, in which every collective is an equation; the record of
-communication (`transfers_of`) is made from it. Later passes are for devices of one process. `FUSING` and `JOINING` import the loop
-compiler and decide which equations run together. `run_passes` times each pass, and verifies its result if `jax_enable_checks` is set.
+and changes neither input. From `partition` on there are two programs, mostly one and the same: the device program, in which every
+collective is an equation, and the program that runs, which computes some ops on whole values where one memory has all parts. The record
+of communication (`transfers_of`) is made from the device program that `collective_matmul` returns. Later passes are for devices of one
+process. `FUSING` and `JOINING` import the loop compiler and decide which equations run together. `run_passes` times each pass, and
+verifies its result if `jax_enable_checks` is set.
 """
 
 from __future__ import annotations

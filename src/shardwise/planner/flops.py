@@ -106,13 +106,13 @@ class Work:
         return self.product_flops + self.vector
 
 
-_BY_RULE: Mapping[Op, float] = {}
+_NOT_MEASURED: Mapping[Op, float] = {}
 
 
 def work_of(
     equations: Iterable[Equation],
     known: dict[Program, Work] | None = None,
-    function_costs: Mapping[Op, float] = _BY_RULE,
+    function_costs: Mapping[Op, float] = _NOT_MEASURED,
 ) -> Work:
     """The work of equations; of loops that of all rounds with their tests, one where their number is not known, of branches the most
     of each amount.

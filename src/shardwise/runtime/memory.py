@@ -218,7 +218,9 @@ pool = Pool()
 
 
 def _keep_freed_memory() -> None:
-    """Let C's allocator keep the memory of arrays that are too small for the pool, unless the user has tuned it or it cannot be told."""
+    """Let C's allocator keep the memory of arrays that are not from the pool: small ones, and NumPy's temporaries. Not where the user has
+    tuned it, or where it cannot be told.
+    """
     tuned = ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
     if any(name in os.environ for name in tuned) or not (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
         return

@@ -18,10 +18,10 @@ from shardwise.ops.linalg.fft import fft
 from shardwise.ops.products.conv import conv_general_dilated
 from shardwise.ops.random.random_bits import threefry_bits_p
 from shardwise.ops.reductions import cumulative, window
+from shardwise.planner.machines.functions import Least
 from shardwise.planner.steps import steps_of
 
 Make = Callable[[np.random.Generator], list[Any]]
-Least = Callable[[Callable[[], Any]], float]  # the least seconds of a call
 _NO_VECTORS = {"compute_left_eigenvectors": False, "compute_right_eigenvectors": False}
 
 
