@@ -291,7 +291,7 @@ def test_info_tells_which_settings_change_nothing(shell):
 
 
 def test_info_from_python():
-    assert "dialect" in shardwise.print_environment_info(return_string=True)
+    assert "dialect" in str(shardwise.print_environment_info(return_string=True))
 
 
 CHILDREN = """
