@@ -4,7 +4,7 @@
 |---|---|
 | `Bounded` | the older half of its entries, when there are too many |
 | `recent(n)` | as `functools.lru_cache(n)` does |
-| `Interned` | objects to which it holds the last reference |
+| `InternTable` | objects to which it holds the last reference |
 
 Look-ups are those of a plain dict. `clear` empties the tables of all modules, for `jax.clear_caches`.
 """
@@ -27,7 +27,7 @@ ENTRIES = 2048  # of a table whose entries take kilobytes
 LAYOUTS = 64  # strides that one program meets
 
 _clearing: list[Callable[[], object]] = []
-_interned: list[Interned[Any, Any]] = []
+_interned: list[InternTable[Any, Any]] = []
 
 
 def at_clear(forget: Callable[[], object]) -> None:
@@ -73,7 +73,7 @@ class Bounded(dict[K, V]):
         super().__setitem__(key, value)
 
 
-class Interned(dict[K, V], Generic[K, V]):
+class InternTable(dict[K, V], Generic[K, V]):
     """One object per key, for as long as something refers to it. Look-ups are a dict's; `keep` adds objects."""
 
     __slots__ = ("_least", "_lock", "_next")

@@ -159,14 +159,14 @@ def _set_state(self: Any, state: list[Any]) -> None:
 # -- methods -------------------------------------------------------------------------------------------------------------
 
 
-class _Made:
+class _FactoryDefault:
     """The default of a field whose value a function makes, as signatures show it."""
 
     def __repr__(self) -> str:
         return "<factory>"
 
 
-_MADE = _Made()
+_MADE = _FactoryDefault()
 
 
 def _name_method(method: Any, cls: type, name: str) -> Any:

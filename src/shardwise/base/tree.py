@@ -100,14 +100,14 @@ def broadcast_prefix(
     return result
 
 
-class _Required:
+class _RequiredArgument:
     """The default of what must be given for trees without leaves; None is a value, too."""
 
     def __repr__(self) -> str:
         return "<required without leaves>"
 
 
-_REQUIRED = _Required()
+_REQUIRED = _RequiredArgument()
 
 
 def tree_reduce(

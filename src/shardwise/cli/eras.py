@@ -43,7 +43,7 @@ class Sign:
 
 
 @dataclass
-class _Reading(ast.NodeVisitor):
+class _SourceReader(ast.NodeVisitor):
     """The signs and imports of one source. A name that the source tries, or asks for before it uses it, is no sign."""
 
     file: str
@@ -169,8 +169,8 @@ def _majority(signs: Sequence[Sign]) -> Sign | None:
     return next(sign for sign in signs if sign.era == era)
 
 
-def _read(name: str, text: str, at_import: bool = False) -> _Reading:
-    reading = _Reading(name, at_import=at_import)
+def _read(name: str, text: str, at_import: bool = False) -> _SourceReader:
+    reading = _SourceReader(name, at_import=at_import)
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # the run will tell

@@ -32,7 +32,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.blocks import BlockForm
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.processes import FEW, MASK, Announced, history
+from shardwise.runtime.processes import FEW, MASK, AnnouncedProgram, history
 from shardwise.runtime.stepped import SteppedPlan
 from shardwise.sharding.device import install_kept
 from shardwise.sharding.ownership import takes_part
@@ -114,7 +114,7 @@ class Executable(LoweredProgram):
             plan = Plan(device_program, context.env, taken)
         if grid.spans:  # all processes run this one program
             hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
-            self._announced = Announced(
+            self._announced = AnnouncedProgram(
                 plan,
                 grid.ranks,
                 self.folded_program,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardwise.engine.array import ArrayImpl
 
 
-class Held:
+class ShardData:
     """The data that the shards of an array read, not the array, which keeps the shards: both are freed without the collector."""
 
     __slots__ = ("_dense", "_error", "block", "kind", "sig")
@@ -69,7 +69,7 @@ class ShardPlace:
         # repeats elements.
         self._cut: tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...] | None] = (), (), None
 
-    def data(self, held: Held) -> ArrayImpl:
+    def data(self, held: ShardData) -> ArrayImpl:
         """The part of an array: a view, not a copy. RuntimeError if the array was deleted."""
         block = held.block
         if block is None or not self.at:
@@ -161,7 +161,7 @@ class Shard:
 
     __slots__ = ("_data", "_held", "_place")
 
-    def __init__(self, held: Held, place: ShardPlace) -> None:
+    def __init__(self, held: ShardData, place: ShardPlace) -> None:
         self._held = held
         self._place = place
         self._data: ArrayImpl | None = None

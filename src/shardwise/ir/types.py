@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.caches import Interned
+from shardwise.base.caches import InternTable
 from shardwise.base.dtypes import float0, issubdtype, short_name
 from shardwise.base.shapes import Axes
 from shardwise.sharding import AbstractMesh, AxisType, ManualAxisType, NamedSharding, PartitionSpec, get_abstract_mesh
@@ -20,7 +20,7 @@ from shardwise.sharding import AbstractMesh, AxisType, ManualAxisType, NamedShar
 Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
 
 NO_AXES: frozenset[str] = frozenset()
-_interned: Interned[tuple[Any, ...], ShapedArray] = Interned()
+_interned: InternTable[tuple[Any, ...], ShapedArray] = InternTable()
 
 
 class ShapedArray:
@@ -209,7 +209,7 @@ class ReferenceType(ShapedArray):
     __str__ = __repr__
 
 
-_references: Interned[ShapedArray, ReferenceType] = Interned()
+_references: InternTable[ShapedArray, ReferenceType] = InternTable()
 
 
 def kept_spec(mesh: AbstractMesh, spec: Spec) -> Spec:

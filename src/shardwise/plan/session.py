@@ -39,7 +39,7 @@ class StepsDone(BaseException):
 
 
 @dataclass(slots=True)
-class Called:
+class CalledFunction:
     """A function compiled for arguments of some types.
 
     Attributes:
@@ -80,13 +80,13 @@ class Run:
         self.machine = machine
         self.read_mode = read
         self.steps = steps
-        self.programs: dict[Any, list[Called]] = {}
+        self.programs: dict[Any, list[CalledFunction]] = {}
         self.single_ops = 0
         self.last_read = ""
         self._told = False  # that it may have no end
         self._first = 0.0  # when its largest program was first called
-        self._by_executable: dict[DataFree, Called] = {}
-        self._largest: Called | None = None
+        self._by_executable: dict[DataFree, CalledFunction] = {}
+        self._largest: CalledFunction | None = None
         self._notes: dict[tuple[Source | None, str], None] = {}
 
     # -- what the engine tells (`engine.planned.Recorder`) ---------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Run:
         alike = self.programs.setdefault((program.name, *[(t.shape, t.dtype) for t in types]), [])
         called = next((c for c in alike if _is_like(c.work, work)), None)
         if called is None:
-            alike.append(called := Called(work))
+            alike.append(called := CalledFunction(work))
         called.layouts[executable] = 0
         self._by_executable[executable] = called
 
@@ -187,7 +187,7 @@ class Run:
         """The program with the most work in the run; None if none was compiled."""
         return next((c.executable for c in self._by_work()), None)
 
-    def _by_work(self) -> list[Called]:
+    def _by_work(self) -> list[CalledFunction]:
         compiled = [c for alike in self.programs.values() for c in alike]
         called = [c for c in compiled if c.calls]
         return sorted(called or compiled, key=lambda c: (-c.work * max(c.calls, 1), -c.calls))

@@ -12,10 +12,10 @@ from shardwise.ops.elementwise.casts import convert, stop_gradient
 from shardwise.ops.indexing.reference_ops import get_p, swap_p
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ref.places import AbstractRef
-from shardwise.ref.views import Viewed
+from shardwise.ref.views import ViewedPlace
 
 
-class Ref(Reference, Viewed):
+class Ref(Reference, ViewedPlace):
     """A mutable reference to an array."""
 
     __slots__ = ("_frozen", "_shared")

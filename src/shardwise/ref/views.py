@@ -19,7 +19,7 @@ from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ref.places import Place, with_part
 
 
-class Viewed(Place):
+class ViewedPlace(Place):
     """A place of which there are views."""
 
     __slots__ = ()
@@ -137,7 +137,7 @@ def _part_again(left: Iterator[Any], kind: Any, given: Any) -> Any:
     return given if kind is None else next(left)
 
 
-class RefView(ReferenceView, Viewed):
+class RefView(ReferenceView, ViewedPlace):
     """A part of a Ref, or a Ref in another shape: what is written to it is written to the Ref.
 
     `step` is the method of `of` that makes it, and its arguments.

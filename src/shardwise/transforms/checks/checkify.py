@@ -35,7 +35,7 @@ from shardwise.ops.control.while_loop import while_p
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import do, full_cotangent
 from shardwise.transforms.bodies.derived_bodies import trace_body
-from shardwise.transforms.bodies.jit_rules import Made, cache_made
+from shardwise.transforms.bodies.jit_rules import DerivedProgram, cache_made
 from shardwise.transforms.checks.checkify_checks import Enabled, checks_of
 from shardwise.transforms.checks.checkify_errors import (
     DivisionByZeroError,
@@ -141,7 +141,7 @@ def _equation(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked
 
 
 @cache_made
-def _check_program(program: Program, enabled: Enabled, one: bool = True) -> Made:
+def _check_program(program: Program, enabled: Enabled, one: bool = True) -> DerivedProgram:
     """A program with the arrays of its error in front of its results; `results` are the sites and the sizes of payloads.
 
     Unless it is to be `one` error, that of a `shard_map` in it keeps the dim of its devices.
@@ -156,16 +156,16 @@ def _check_program(program: Program, enabled: Enabled, one: bool = True) -> Made
         return [*flat_error(error), *outs]
 
     made = trace_body(both, program.in_types, program.name)
-    return Made(intern_program(made.program), made.consts, tuple(note))
+    return DerivedProgram(intern_program(made.program), made.consts, tuple(note))
 
 
-def _shape(made: Made) -> tuple[tuple[Site, ...], tuple[int, ...], int]:
+def _shape(made: DerivedProgram) -> tuple[tuple[Site, ...], tuple[int, ...], int]:
     """The sites of a checked program, the sizes of their payloads, and the number of the error's arrays."""
     sites, sizes = made.results
     return sites, sizes, 1 + sum(sizes) if sites else 0
 
 
-def _apart(made: Made, outs: Sequence[Any]) -> Checked:
+def _apart(made: DerivedProgram, outs: Sequence[Any]) -> Checked:
     sites, sizes, count = _shape(made)
     return error_of(outs, sites, sizes), list(outs[count:])
 
@@ -234,7 +234,7 @@ def _cond(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         here = slice(first, first + len(m.consts))
         first = here.stop
 
-        def run(*xs: Any, m: Made = m, here: slice = here) -> list[Any]:
+        def run(*xs: Any, m: DerivedProgram = m, here: slice = here) -> list[Any]:
             error, outs = _apart(m, eval_program(m.program, [*xs[here], *xs[len(consts) :]]))
             if not sites:
                 return outs
@@ -246,11 +246,11 @@ def _cond(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         branches.append(trace_body(run, [*[c.aval for c in consts], *[a.aval for a in args]], m.program.name))
     extra = [c for b in branches for c in b.consts]
     outs = bind(cond_p, index, *extra, *consts, *args, branches=_same_consts(branches))
-    whole_shape = Made(branches[0].program, (), (sites, tuple(len(types[s]) for s in sites)))
+    whole_shape = DerivedProgram(branches[0].program, (), (sites, tuple(len(types[s]) for s in sites)))
     return _strong(_apart(whole_shape, outs))
 
 
-def _same_consts(branches: Sequence[Made]) -> tuple[Program, ...]:
+def _same_consts(branches: Sequence[DerivedProgram]) -> tuple[Program, ...]:
     """The branches' programs with the values that any of them captured in front."""
     programs = []
     for i, b in enumerate(branches):
@@ -369,7 +369,7 @@ def _shard_map(params: Params, values: Sequence[Any], enabled: Enabled) -> Check
 
     with body_scope(mesh, manual, params["check"], params["era"]):
         body, consts = trace_program(both, program.in_types, program.name)
-    made = Made(body, tuple(consts), tuple(note))
+    made = DerivedProgram(body, tuple(consts), tuple(note))
     _, _, count = _shape(made)
     axes = tuple(a for a in mesh.axis_names if a in manual)
     error_dims = [(axes, *[()] * (t.ndim - 1)) for t in body.out_types[:count]]

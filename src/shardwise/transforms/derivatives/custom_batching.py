@@ -16,7 +16,7 @@ from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.transforms.bodies.derived_bodies import alive, pick_items, with_tangents
-from shardwise.transforms.bodies.jit_rules import Made
+from shardwise.transforms.bodies.jit_rules import DerivedProgram
 from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.custom_rules import called_type, function_name, positional, rule_setter
 from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer
@@ -201,7 +201,7 @@ def _jvp(
         return jvp_program(program, primals, tangents)
     live = alive(tangents, primals)
     forced = tuple(has_tangent(t) for t in program.out_types)
-    made: Made = with_tangents(program, live, forced)
+    made: DerivedProgram = with_tangents(program, live, forced)
     outs = bind(
         custom_vmap_op,
         *made.consts,

@@ -29,7 +29,7 @@ from shardwise.ir import Equation, ShapedArray, Shown, Tracer, bind, current_tra
 from shardwise.ir.axis_scope import checks_variance
 from shardwise.ir.op import Params
 from shardwise.ir.program import called_effects
-from shardwise.ir.references import Ended, Reference
+from shardwise.ir.references import EndedReferenceError, Reference
 from shardwise.ops.elementwise.casts import convert, stop_gradient
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
@@ -206,7 +206,7 @@ class _VjpRules:
             )
         note[:] = [out_tree]
         if any(isinstance(x, Reference) and x.has_ended for x in tree_leaves(pair[1])):
-            raise Ended
+            raise EndedReferenceError
         kept = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED) else x, pair[1])
         residuals, residual_tree = flat_arrays(kept)
         return outs, residuals, residual_tree
