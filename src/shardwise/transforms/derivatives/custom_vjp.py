@@ -28,7 +28,6 @@ from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
 from shardwise.ir.axis_scope import checks_variance
 from shardwise.ir.op import Params
-from shardwise.ir.program import called_effects
 from shardwise.ir.references import EndedReferenceError, Reference
 from shardwise.ops.elementwise.casts import convert, stop_gradient
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
@@ -39,8 +38,8 @@ from shardwise.transforms.derivatives.custom_rules import (
     CustomVJPPrimal,
     SymbolicZero,
     call_under_jvp,
-    called_type,
     check_captured,
+    define_call,
     flat_call,
     function_name,
     results_of,
@@ -447,15 +446,9 @@ def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {**shown, **rules, "symbolic_zeros": custom is not None and custom.symbolic_zeros}
 
 
-custom_vjp_op = define_op(
+custom_vjp_op = define_call(
     "custom_vjp_call",
-    holds_functions=True,
-    type_rule=called_type,
-    multiple_results=True,
-    typed=True,
     jvp=_custom_vjp_jvp,
-    inline=lambda eqn: eqn.params["program"],
-    effects=called_effects,
     batch=_custom_vjp_batch,
     shown=Shown(
         renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rules", "out_tree"}), change=_shown_params

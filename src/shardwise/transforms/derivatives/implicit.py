@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Program, ShapedArray, Shown, Tracer, Var, bind, define_op, trace_program
+from shardwise.ir import Program, ShapedArray, Shown, Tracer, Var, bind, trace_program
 from shardwise.ir.op import Params, UndefinedPrimal
-from shardwise.ir.program import called_effects
 from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.autodiff import jvp, linear_transpose, linearize
 from shardwise.transforms.derivatives.custom_derivatives import with_arguments_for
 from shardwise.transforms.derivatives.custom_jvp import custom_jvp
-from shardwise.transforms.derivatives.custom_rules import called_type, function_name, zero_tangent
+from shardwise.transforms.derivatives.custom_rules import define_call, function_name, zero_tangent
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import cotangent_zeros, zeros
 from shardwise.transforms.interpreters.vmap import vmap
@@ -238,14 +237,8 @@ def _solve_batch(
     return outs, [0] * len(outs)
 
 
-linear_solve_op = define_op(
+linear_solve_op = define_call(
     "custom_linear_solve",
-    holds_functions=True,
-    type_rule=called_type,
-    multiple_results=True,
-    typed=True,
-    inline=lambda eqn: eqn.params["program"],
-    effects=called_effects,
     jvp=_solve_jvp,
     transpose=_solve_transpose,
     batch=_solve_batch,
