@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class ProfileOptions:
-    """What a profile records. The defaults are what `start_trace` does; it refuses others, which only XLA's profiler reads."""
+    """The contents of a profile. `start_trace` takes the defaults; it refuses other values, which only XLA's profiler reads."""
 
     advanced_configuration: dict[str, Any] = field(default_factory=dict)
     duration_ms: int = 0

@@ -22,7 +22,7 @@ def free_lock() -> threading.Lock:
 
 
 def free_reentrant_lock() -> threading.RLock:
-    """The same, which its thread may take again."""
+    """A reentrant lock that is free in a child, likewise."""
     lock = threading.RLock()
     _made.add(lock)
     return lock

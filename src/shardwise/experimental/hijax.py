@@ -66,7 +66,7 @@ class HiPrimitive:
         self.name = name
 
     def to_lojax(self, *args: Any, **params: Any) -> Any:
-        """What the primitive gives of concrete values, computed by functions on arrays."""
+        """The primitive's results for concrete values, computed by functions on arrays."""
         raise NotImplementedError(f"the primitive {self.name} has no rule to_lojax. Define the method")
 
     def bind(self, *args: Any, **params: Any) -> Any:

@@ -24,7 +24,7 @@ Types = tuple[ShapedArray, ...]
 
 
 class Steps(NamedTuple):
-    """What a kernel does that runs an algorithm.
+    """The work of a kernel that runs an algorithm.
 
     Attributes:
         algorithm: its name; "" where there is none.

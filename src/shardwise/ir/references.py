@@ -237,7 +237,7 @@ class ReferenceView:
         raise NotImplementedError
 
     def take_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
-        """What makes the view again of a reference and of arrays, which hashes, and the arrays of this one."""
+        """A hashable constructor of such views, from a reference and arrays, and the arrays of this view."""
         raise NotImplementedError
 
 

@@ -95,7 +95,7 @@ class Tracer(Array):
         self.owner = trace
 
     def describe(self) -> str:
-        """Where the value came from, for error messages."""
+        """The origin of the value, for error messages."""
         return ""
 
     def __repr__(self) -> str:

@@ -147,7 +147,7 @@ class ShapedArray:
         return NamedSharding(mesh, PartitionSpec(*entries, **marks))
 
     def strip_weak_type(self) -> ShapedArray:
-        """The same type with a strong dtype."""
+        """This type with a strong dtype."""
         return self.update(weak_type=False) if self.weak_type else self
 
     def str_short(self, short_dtypes: bool = True) -> str:

@@ -170,7 +170,7 @@ class Run:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the run passed over, once per line."""
+        """The calls that the run skipped, once per line."""
         return tuple(f"{source_text(source)}: {text}" if source else text for source, text in self._notes)
 
     def plans(self) -> tuple[Plan, ...]:

@@ -1,4 +1,4 @@
-"""Where the axes of a mesh lie in a machine: each axis as segments of physical dims.
+"""The placement of a mesh's axes in a machine: each axis as segments of physical dims.
 
 In: the sizes of the mesh axes, and a `Machine`. Out: a `MeshPlacement`, which `links` reads. The rules are those of
 `mesh_utils.create_device_mesh`: slices and nodes take the outermost axes; within a torus the last axis, which communicates the most,
@@ -60,7 +60,7 @@ class MeshPlacement:
 
 
 def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
-    """Where the axes of a mesh over this machine's devices lie.
+    """The placement of a mesh's axes over this machine's devices.
 
     A mesh of fewer devices than the machine has takes the first ones.
 
@@ -212,7 +212,7 @@ def _factors(size: int, free: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def _preference(
     parts: Sequence[int], physical: Sequence[int], used: Sequence[int]
 ) -> tuple[int, int, int, tuple[int, ...]]:
-    """What makes one choice better: more of it in whole dims, more whole dims, then what `create_device_mesh` prefers."""
+    """The rank of a choice: more of it in whole dims, more whole dims, then the preference of `create_device_mesh`."""
     whole = [z for z, n in zip(parts, physical, strict=True) if z == n]
     shared = math.prod(z for z, u in zip(parts, used, strict=True) if u > 1)
     return math.prod(whole), sum(z > 1 for z in whole), shared, tuple(parts)

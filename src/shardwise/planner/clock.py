@@ -55,7 +55,7 @@ class _TimedGroup:
 
     @property
     def seconds(self) -> float:
-        """What it takes where it runs."""
+        """The seconds on its stream."""
         return self.task.seconds * self.slower
 
 
@@ -467,7 +467,7 @@ def _task(group: Group, kind: str, stream: str, seconds: float, **amounts: Any) 
 
 
 def _origin(group: Group) -> tuple[str, Line | None, bool, str]:
-    """Of a group the type of its first result, the user's line, whether it belongs to a backward pass, and the cause of a collective."""
+    """A group's label: the type of its first result, the user's line, whether it is a backward pass's, and the cause of a collective."""
     eqn = _heaviest(group.equations)
     value = group.writes[0].aval.str_short() if group.writes else ""
     source = None if eqn is None else eqn.source

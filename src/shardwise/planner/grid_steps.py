@@ -1,4 +1,4 @@
-"""What a kernel computes in all steps of its grid: of what depends on the position in the grid, as often as it runs there.
+"""The work of a kernel in all steps of its grid: code that depends on the position counts as often as it runs.
 
 In: a `Kernel`. Out: its `Work`. A kernel that computes nothing above a diagonal, or initializes in its first step, says so by values that
 follow from the position: these are computed here, for all positions at once.
@@ -166,6 +166,6 @@ def _value(atom: Atom, known: _Known) -> Ndarray | None:
 
 
 def _known_inputs(inputs: Sequence[Var], operands: Sequence[Atom], known: _Known) -> dict[Atom, Ndarray]:
-    """What is known of the first inputs of a program that gets these operands."""
+    """The known values of the first inputs of a program with these operands."""
     found = [(v, _value(a, known)) for v, a in zip(inputs, operands, strict=False) if v.aval.ndim == 0]
     return {v: x for v, x in found if x is not None}

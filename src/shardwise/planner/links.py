@@ -46,7 +46,7 @@ class CollectiveTime:
 
 
 def cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPlacement) -> CollectiveTime:
-    """What a collective over these axes takes where each device's operand has so many bytes.
+    """The time of a collective over these axes, for operands of `nbytes` on each device.
 
     Patterns: 'gather' (all-gather), 'scatter' (reduce-scatter), 'reduce' (all-reduce), 'transpose' (all-to-all), 'shift' (to a neighbour).
 

@@ -364,7 +364,7 @@ def _buffers_at(
 
 
 def _scratch_buffers(group: Group, nbytes: int, target: Target, outer: Frame) -> tuple[Buffer, ...]:
-    """What a group needs while it runs: buffers of a loop's body, or the parts of a ring."""
+    """The temporary memory of a group: buffers of a loop's body, or the parts of a ring."""
     eqn = group.equations[-1]
     place = eqn.source.place if eqn.source else None
     if not group.body:

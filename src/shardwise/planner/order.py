@@ -100,7 +100,7 @@ def dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Atom, set[int]
 
 
 def order_by_freed_bytes(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Of the groups whose operands are there, always the one that frees most bytes less those that it writes."""
+    """Greedy order: of the groups whose operands are ready, the one that frees the most bytes net of those that it writes."""
     waits, readers = dependences(groups)
     left = {v: len(r) for v, r in readers.items()}
     gain = [0 if _offloads(g) else -sum([v.aval.nbytes for v in g.writes if v in readers]) for g in groups]

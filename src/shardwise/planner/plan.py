@@ -103,7 +103,7 @@ def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1)
 
 
 def _flops_again(products: Sequence[_Running]) -> float:
-    """What remat computes again: products of the backward pass that a line of the forward pass has, too.
+    """The products that remat recomputes: those of the backward pass whose line has them in the forward pass, too.
 
     The derivatives of a product contract other dims than it does itself.
     """
@@ -140,7 +140,7 @@ def _operand_bytes(transfer: Transfer) -> float:
 
 
 def _traffic(transfer: Transfer, placement: MeshPlacement, together: bool) -> Traffic:
-    """What one collective sends. Devices of one process find in its memory what others would send them: that takes no time."""
+    """The traffic of one collective. Devices of one process read each other's memory, which takes no time."""
     collective = transfer.op.collective
     assert collective is not None
     line = None if transfer.source is None else transfer.source.place
@@ -153,7 +153,7 @@ def _traffic(transfer: Transfer, placement: MeshPlacement, together: bool) -> Tr
 
 
 def _notes(program: DeviceProgram, machine: Machine, parts: Sequence[Group]) -> Iterator[str]:
-    """What the plan takes for granted, one sentence each."""
+    """The assumptions of the plan, one sentence each."""
     used = math.prod(program.sizes.values())
     if used < machine.devices:
         yield f"the program runs on {used} of the {machine.devices} devices of {machine.name}; the others are idle"

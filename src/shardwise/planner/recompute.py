@@ -1,4 +1,4 @@
-"""Which light values are stored, and which are computed wherever they are read.
+"""The choice between storing cheap values and recomputing them at each use.
 
 A light value with one reader is part of it. One with several is computed in each of them if that needs no memory that the value
 itself would not: what it is made of is there at the last reader anyway, or is smaller. So an activation's derivative is computed
@@ -25,7 +25,7 @@ _NOBODY: Sequence[int] = ()
 
 @dataclass(slots=True)
 class Chosen:
-    """What the light values of a program become.
+    """The decision for each cheap value of a program.
 
     Attributes:
         stored: the roots that lie in memory.
@@ -112,7 +112,7 @@ def _last_readers(values: Values) -> dict[Var, int]:
 def _cone_of(
     values: Values, chosen: Chosen, costs: dict[Var, float], i: int
 ) -> tuple[tuple[Var, ...], frozenset[int], float]:
-    """What equation `i` is computed from: stored values, the positions of the equations, and the cost of an element."""
+    """The inputs of a recomputation of equation `i`: stored values, the equations to repeat, and the cost per element."""
     eqn = values.program.equations[i]
     size = max(eqn.outputs[0].aval.size, 1)
     cost = float(cost_of(eqn))

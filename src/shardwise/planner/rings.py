@@ -25,7 +25,7 @@ PARTS = 4
 
 @dataclass(slots=True)
 class Rings:
-    """Which collectives run inside of products.
+    """The collectives that run inside products.
 
     Attributes:
         taken: the positions of equations that have no group of their own.

@@ -46,7 +46,7 @@ class Ref(Reference, ViewedPlace):
         return self.held().aval if place is None else place.aval.inner  # type: ignore[attr-defined]
 
     def shown_place(self) -> tuple[Array, tuple[Any, ...]] | None:
-        """What stands for the Ref in the program that is recorded to be shown; None: its array does."""
+        """The Ref's stand-in in a program recorded for printing; None: its array."""
         if current_trace() in self._frames:
             return None
         self._check_kept()

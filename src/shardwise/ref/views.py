@@ -159,7 +159,7 @@ class RefView(ReferenceView, ViewedPlace):
         return self.of.root if isinstance(self.of, RefView) else self.of
 
     def take_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
-        """What makes the view again of a Ref and of arrays, and the arrays of this one."""
+        """A constructor of such views, from a Ref and arrays, and the arrays of this view."""
         views: list[RefView] = [self]
         while isinstance(views[-1].of, RefView):
             views.append(views[-1].of)
@@ -196,7 +196,7 @@ class _Part(RefView):
         return super().inner_aval() if place is None else part_type(self.of.inner_aval(), self.index)
 
     def shown_place(self) -> tuple[Array, tuple[Any, ...]] | None:
-        """What stands for the Ref, and the indices of the part."""
+        """The Ref's stand-in, and the indices of the part."""
         place = self.of.shown_place()
         return None if place is None else (place[0], (*place[1], (self.of.inner_aval(), self.index)))
 

@@ -50,7 +50,7 @@ Effects = set[Effect]
 
 
 class DebugInfo(_typing.NamedTuple):
-    """What a library says of a program that it makes: for whom it was traced, where, and the names of arguments and results."""
+    """A library's description of a program that it makes: its purpose, its origin, and the names of arguments and results."""
 
     traced_for: str
     func_src_info: str

@@ -134,7 +134,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
 
 
 def _absorbed_reduction(params: Params) -> AbsorbedReduction | None:
-    """As an absorbed reduction: an all-reduce, of which each device keeps its own part."""
+    """The absorbed reduction: an all-reduce of which each device keeps its own part."""
     if params.get("groups") is not None or not params["tiled"]:
         return None
     return AbsorbedReduction(params.get("kind", "sum"), (all_slice, {k: params[k] for k in ("axes", "sizes", "dim")}))

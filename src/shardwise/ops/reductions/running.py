@@ -70,12 +70,12 @@ class _Extremum:
         self._ufunc, self._sign = (np.maximum, np.logical_and) if reduction == "max" else (np.minimum, np.logical_or)
 
     def __call__(self, x: Ndarray, y: Ndarray, out: Ndarray) -> Ndarray:
-        """As the ufunc's call."""
+        """Like the ufunc's call."""
         out[...] = extrema.function(self._reduction, x.dtype)(x, y)
         return out
 
     def accumulate(self, x: Ndarray, axis: int, dtype: Any) -> Ndarray:
-        """As the ufunc's `accumulate`."""
+        """Like the ufunc's `accumulate`."""
         out = self._ufunc.accumulate(x, axis=axis, dtype=dtype)
         if extrema.has_signs(out.dtype) and np.count_nonzero(out) != out.size:
             zeros = np.where(self._sign.accumulate(np.signbit(x), axis=axis), out.dtype.type(-0.0), out.dtype.type(0.0))
@@ -87,7 +87,7 @@ class _LogSum:
     """NumPy's `logaddexp`, for complex numbers too: the logarithm of the sum of two powers, its phase within half a turn."""
 
     def __call__(self, x: Ndarray, y: Ndarray, out: Ndarray) -> Ndarray:
-        """As the ufunc's call."""
+        """Like the ufunc's call."""
         if x.dtype.kind != "c":
             return np.logaddexp(x, y, out=out)
         high = np.maximum(x, y)
@@ -96,7 +96,7 @@ class _LogSum:
         return out
 
     def accumulate(self, x: Ndarray, axis: int, dtype: Any) -> Ndarray:
-        """As the ufunc's `accumulate`."""
+        """Like the ufunc's `accumulate`."""
         if x.dtype.kind != "c":
             return np.logaddexp.accumulate(x, axis=axis, dtype=dtype)
         out = np.array(x, dtype)

@@ -40,7 +40,7 @@ def to_html(plan: Plan) -> str:
 
 
 def page_data(plan: Plan) -> dict[str, Any]:
-    """What the page shows. Sources are indices into `lines`, which hold ``[file, line]``."""
+    """The data of the page. Sources are indices into `lines`, which hold ``[file, line]``."""
     lines = _Numbers()
     drawn = _ScheduleRows(lines, plan.schedule)
     totals = line_totals(plan)

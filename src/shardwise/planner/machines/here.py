@@ -193,7 +193,7 @@ def _least(timer: Timer, call: Callable[[], Any], seconds: float = _SECONDS) -> 
 
 
 def _stamp() -> list[Any]:
-    """What the measurement holds for."""
+    """The conditions under which the measurement holds."""
     try:
         own = version("shardwise")
     except PackageNotFoundError:

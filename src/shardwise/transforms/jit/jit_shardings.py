@@ -184,7 +184,7 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str) -> Si
 
 
 def with_signature(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """The same value under another signature; with one process, without a copy."""
+    """The value under another signature; with one process, without a copy."""
     if sig.spans and not x._sig.spans:
         return _array_of_copies(x, sig)
     return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)

@@ -109,7 +109,7 @@ class Traced(Stage):
         return super().out_info if structs else self._results(lambda t, _: OutInfo.of(t))
 
     def eval_shape(self) -> Any:
-        """The same tree as the function's own `eval_shape` returns: ShapeDtypeStructs with the shardings of out_shardings."""
+        """The tree that the function's own `eval_shape` returns: ShapeDtypeStructs with the shardings of out_shardings."""
         return self._results(struct_of)
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
