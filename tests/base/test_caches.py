@@ -40,7 +40,7 @@ class Thing:
 
 @pytest.fixture
 def table(monkeypatch):
-    monkeypatch.setattr(caches, "_interned", [])
+    monkeypatch.setattr(caches, "_intern_tables", [])
     return InternTable(least=8)
 
 
@@ -106,7 +106,7 @@ def test_threads_agree_on_interned_objects(table):
 
 
 def test_what_is_recent_is_cleared(monkeypatch):
-    monkeypatch.setattr(caches, "_clearing", [])
+    monkeypatch.setattr(caches, "_clear_functions", [])
     calls = []
     f = recent(2)(lambda x: calls.append(x))
     for x in (1, 1, 2, 3, 1):

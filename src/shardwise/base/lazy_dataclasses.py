@@ -166,7 +166,7 @@ class _FactoryDefault:
         return "<factory>"
 
 
-_MADE = _FactoryDefault()
+_FACTORY_MARK = _FactoryDefault()
 
 
 def _name_method(method: Any, cls: type, name: str) -> Any:
@@ -175,7 +175,7 @@ def _name_method(method: Any, cls: type, name: str) -> Any:
 
 
 def _init(cls: Any) -> Callable[..., Any]:
-    known: dict[str, Any] = {"_set": object.__setattr__, "_made": _MADE}
+    known: dict[str, Any] = {"_set": object.__setattr__, "_made": _FACTORY_MARK}
     places: list[str] = []
     named: list[str] = []
     body: list[str] = []

@@ -21,7 +21,7 @@ from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 
-_COMPILING = "/jax/core/compile/"  # how the events of tracing and compiling begin
+_COMPILE_EVENTS = "/jax/core/compile/"  # how the events of tracing and compiling begin
 _MAKERS = ("jit", "pjit", "pmap")
 
 
@@ -68,7 +68,7 @@ class Clock:
                     setattr(owner, name, functools.update_wrapper(functools.partial(self._make, maker), maker))
 
     def _hear(self, event: str, seconds: float, **kwargs: Any) -> None:
-        if event.startswith(_COMPILING):
+        if event.startswith(_COMPILE_EVENTS):
             self._compiled += seconds
 
     def _make(self, maker: Callable[..., Any], *args: Any, **options: Any) -> Any:

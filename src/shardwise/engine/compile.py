@@ -44,7 +44,7 @@ from shardwise.sharding import Device, Mesh, PmapSharding, Sharding, SingleDevic
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.derive import is_abstract
 
-Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
+OwnershipRule = Callable[[Sequence[Signature], bool], Sequence[int]]
 
 
 @pause_collector
@@ -56,7 +56,7 @@ def compile_program(
     names: Sequence[str] = (),
     default_mesh: Mesh | None = None,
     legacy: bool = False,
-    owned: Owned | None = None,
+    owned: OwnershipRule | None = None,
     jitted: bool = False,
     runs: bool = True,
 ) -> Executable:

@@ -17,7 +17,7 @@ from shardwise.base import config
 from shardwise.base.collector import pause_collector
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.errors import about
-from shardwise.base.events import COMPILED, record_event_duration_secs
+from shardwise.base.events import COMPILE_EVENT, record_event_duration_secs
 from shardwise.base.generated import define
 from shardwise.base.shapes import Ndarray
 from shardwise.engine.array import ArrayImpl, nothing
@@ -131,7 +131,7 @@ class Executable(LoweredProgram):
         self.call = call
         self._plan = plan  # the last of all: another thread may ask whether this is done
         seconds["codegen"] = time.perf_counter() - start - (sum(seconds.values()) - before)
-        record_event_duration_secs(COMPILED, sum(seconds.values()), fun_name=f"jit({self.name})")
+        record_event_duration_secs(COMPILE_EVENT, sum(seconds.values()), fun_name=f"jit({self.name})")
         if observe is not None:
             self.call = observe(self)
 

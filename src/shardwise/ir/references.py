@@ -31,7 +31,7 @@ STEPPED_OUT: Setting[tuple[Any, ...]] = Setting("stepped_out_traces", (), traced
 
 
 # The record of a call that is traced again with more references: `UndeclaredReferenceError.recorded`, or what its catcher made of it.
-RECORDED: Setting[Any] = Setting("recorded_before", None, traced=False)
+RECORDED_CALL: Setting[Any] = Setting("recorded_before", None, traced=False)
 
 
 class UndeclaredReferenceError(NotImplementedError):
@@ -364,10 +364,10 @@ def over_state(fun: Callable[..., Any], references: Sequence[Reference]) -> Call
 def call_closing_over(
     closed: Sequence[Reference], call: Callable[[Sequence[Reference]], Any], recorded: Any = None
 ) -> Any:
-    """``call(closed)``, with more references where the function that it traces closes over them. `recorded`: see `RECORDED`."""
+    """``call(closed)``, with more references where the function that it traces closes over them. `recorded`: see `RECORDED_CALL`."""
     while True:
         try:
-            with RECORDED.override(recorded):
+            with RECORDED_CALL.override(recorded):
                 return call(closed)
         except UndeclaredReferenceError as error:
             new = [r for r in error.references if not any(r is c for c in closed)]

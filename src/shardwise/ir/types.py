@@ -20,7 +20,7 @@ from shardwise.sharding import AbstractMesh, AxisType, ManualAxisType, NamedShar
 Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
 
 NO_AXES: frozenset[str] = frozenset()
-_interned: InternTable[tuple[Any, ...], ShapedArray] = InternTable()
+_array_types: InternTable[tuple[Any, ...], ShapedArray] = InternTable()
 
 
 class ShapedArray:
@@ -69,7 +69,7 @@ class ShapedArray:
         elif config.jax_remove_size_one_mesh_axis_from_type:
             spec = kept_spec(mesh, spec)
         key = (shape, dtype, weak_type, mesh, spec, vma, unreduced, reduced)
-        found = _interned.get(key)
+        found = _array_types.get(key)
         if found is not None:
             return found
         if not isinstance(dtype, np.dtype) and not hasattr(dtype, "physical"):
@@ -94,7 +94,7 @@ class ShapedArray:
         itemsize = int(dtype.itemsize)
         put(self, "itemsize", itemsize)
         put(self, "nbytes", size * itemsize)
-        return _interned.keep(key, self)
+        return _array_types.keep(key, self)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"cannot assign to field {name!r} of a type; use update({name}=...)")

@@ -31,7 +31,7 @@ from shardwise.planner.written_kernels import products_of_kernel, too_large
 
 BUFFERS = 200  # of the peak that a plan keeps
 
-_Running = tuple[Equation, Product, int]  # a product, its sizes, and how often it runs
+_ProductRun = tuple[Equation, Product, int]  # a product, its sizes, and how often it runs
 
 
 @pause_collector
@@ -87,7 +87,7 @@ def _profile(tasks: Schedule, memory: Memory) -> tuple[tuple[float, int], ...]:
     return (*points, (tasks.seconds, memory.arguments + memory.results - memory.aliased))
 
 
-def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1) -> Iterator[_Running]:
+def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1) -> Iterator[_ProductRun]:
     """Each product or convolution, with its sizes and how often it runs. `known`: sizes by op, params and types."""
     for group in parts:
         if group.body:
@@ -102,7 +102,7 @@ def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1)
                 yield eqn, product, trips
 
 
-def _flops_again(products: Sequence[_Running]) -> float:
+def _flops_again(products: Sequence[_ProductRun]) -> float:
     """The products that remat recomputes: those of the backward pass whose line has them in the forward pass, too.
 
     The derivatives of a product contract other dims than it does itself.
@@ -120,7 +120,7 @@ def _flops_again(products: Sequence[_Running]) -> float:
     return math.fsum(min(flops, first.get(key, 0.0)) for key, flops in again.items())
 
 
-def _peak_flops(products: Sequence[_Running], machine: Machine) -> float:
+def _peak_flops(products: Sequence[_ProductRun], machine: Machine) -> float:
     """The device's FLOP/s in the dtype of most of the products."""
     by_dtype: dict[str, float] = {}
     for _, product, trips in products:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, Var, region_of
 from shardwise.planner.target import Target
 
-_Sunk = dict[object, tuple[Program, list[Equation]]]  # bodies that are alike, and the moves in them
+_SunkBodies = dict[object, tuple[Program, list[Equation]]]  # bodies that are alike, and the moves in them
 
 
 def with_moves_in_loops(program: Program, target: Target) -> Program:
@@ -21,7 +21,7 @@ def with_moves_in_loops(program: Program, target: Target) -> Program:
     moves = _moves_for_loops(program)
     if not moves:
         return program
-    known: _Sunk = {}
+    known: _SunkBodies = {}
     equations: list[Equation] = []
     for eqn in program.equations:
         if eqn.op.region is not None and not moves.keys().isdisjoint(eqn.inputs):
@@ -49,7 +49,7 @@ def _moves_for_loops(program: Program) -> dict[Atom | None, Equation]:
     return moves
 
 
-def _with_moves(eqn: Equation, moves: Mapping[Atom | None, Equation], known: _Sunk) -> Equation:
+def _with_moves(eqn: Equation, moves: Mapping[Atom | None, Equation], known: _SunkBodies) -> Equation:
     """The equation of a loop with the moves of its constants inside."""
     loop = region_of(eqn)
     assert isinstance(loop, Loop)

@@ -31,7 +31,7 @@ from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import jvp_program
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_linear
 
-_REMEMBERED = 1024
+_CACHE_ENTRIES = 1024
 Mask = tuple[bool, ...]
 
 
@@ -72,7 +72,7 @@ class _Uncacheable(Exception):
 def cache_made(make: Callable[..., Any]) -> Callable[..., Any]:
     """`make` with cached results; results that captured tracers are not cached."""
 
-    @recent(_REMEMBERED)
+    @recent(_CACHE_ENTRIES)
     def make_kept(token: Token, *key: Any) -> Any:
         made = make(*key)
         if any(isinstance(c, Tracer) for c in made.consts):

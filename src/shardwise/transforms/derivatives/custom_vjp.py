@@ -138,7 +138,7 @@ class custom_vjp(Custom[P, R]):
         return tree_unflatten(out_tree, outs)
 
 
-_UNTRACED = (bool, int, float, complex, Reference)
+_UNTRACED_TYPES = (bool, int, float, complex, Reference)
 
 
 class _Constant:
@@ -206,7 +206,7 @@ class _VjpRules:
         note[:] = [out_tree]
         if any(isinstance(x, Reference) and x.has_ended for x in tree_leaves(pair[1])):
             raise EndedReferenceError
-        kept = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED) else x, pair[1])
+        kept = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED_TYPES) else x, pair[1])
         residuals, residual_tree = flat_arrays(kept)
         return outs, residuals, residual_tree
 

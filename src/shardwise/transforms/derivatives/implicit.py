@@ -20,7 +20,7 @@ from shardwise.transforms.interpreters.jvp import cotangent_zeros, zeros
 from shardwise.transforms.interpreters.vmap import vmap
 
 Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # (captured values, vectors) -> vectors
-Traced = tuple[Program, list[Any]]  # a program, and its captured values
+TracedProgram = tuple[Program, list[Any]]  # a program, and its captured values
 
 
 def _closure_converted(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
@@ -116,7 +116,13 @@ def _bind_solve(
 
 
 def _bound_programs(
-    operands: Sequence[Any], first: int, known: int, solve: Traced, back: Traced | None, matvec: Flat, vecmat: Flat
+    operands: Sequence[Any],
+    first: int,
+    known: int,
+    solve: TracedProgram,
+    back: TracedProgram | None,
+    matvec: Flat,
+    vecmat: Flat,
 ) -> list[Any]:
     """Bind the op with two traced programs of the operands; their captured values become operands before all others."""
     program, own = solve
@@ -222,7 +228,7 @@ def _solve_batch(
         both = vmap(function, (const_dims, 0), axis_size=size)
         return lambda consts, xs: list(both(tuple(consts), list(xs)))
 
-    def mapped_program(program: Program) -> Traced:
+    def mapped_program(program: Program) -> TracedProgram:
         def run(*xs: Any) -> list[Any]:
             outs, found = batch_program(program, size, axis_name, xs, all_dims)
             return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]

@@ -78,7 +78,7 @@ class DividedProgram:
 
 def ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> DividedProgram:
     """`policy` asked about each equation of a program that is differentiated in its `live` inputs; once if it hashes."""
-    return (_remembered if isinstance(policy, Hashable) else _ask_policy)(program, policy, live)
+    return (_cached_policy if isinstance(policy, Hashable) else _ask_policy)(program, policy, live)
 
 
 def _ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> DividedProgram:
@@ -148,7 +148,7 @@ def _inline_forward_rules(program: Program) -> Program:
     return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
 
-_remembered = cache_made(_ask_policy)
+_cached_policy = cache_made(_ask_policy)
 
 
 def _keeps(policy: Policy, eqn: Equation) -> bool | Verdict | Offload:

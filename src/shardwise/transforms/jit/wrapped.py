@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, overload
 
 from shardwise.base import config
 from shardwise.base.config import context_token
-from shardwise.base.events import TRACED, record_event_duration_secs
+from shardwise.base.events import TRACE_EVENT, record_event_duration_secs
 from shardwise.base.signatures import P, Q, R
 from shardwise.base.tracebacks import filter_traceback
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
@@ -43,7 +43,7 @@ from shardwise.ir import (
 from shardwise.ir.reference_arguments import close_over
 from shardwise.ir.references import (
     BY_IDENTITY,
-    RECORDED,
+    RECORDED_CALL,
     EndedReferenceError,
     UndeclaredReferenceError,
     call_closing_over,
@@ -295,7 +295,7 @@ class JitWrapped(Generic[P, R]):
 
     def _earlier_trace(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall | None:
         """The trace of another form of the function, if it showed the references that this form is of."""
-        before = RECORDED.get()
+        before = RECORDED_CALL.get()
         if not isinstance(before, EarlierTrace):
             return None
         names = argument_names(self._fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
@@ -323,7 +323,7 @@ class JitWrapped(Generic[P, R]):
         recording.declares_reads = True
 
         def make_traced(program: Program, consts: Sequence[Any]) -> TracedCall:
-            record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)
+            record_event_duration_secs(TRACE_EVENT, time.perf_counter() - start, fun_name=name)
             assert out_tree is not None
             cacheable = not any(isinstance(c, Tracer) for c in consts)
             return TracedCall(kept_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)

@@ -322,7 +322,7 @@ def jax_name(op: Op) -> str:
 
 
 # Modules that define ops, for names looked up before anything has imported these.
-_DEFINING = (
+_OP_MODULES = (
     "lax",
     "lax.linalg",
     "transforms.derivatives.checkpoint",
@@ -359,7 +359,7 @@ def named_primitive(name: str) -> Primitive | None:
 
     if not name.endswith("_p"):
         return None
-    for module in _DEFINING:
+    for module in _OP_MODULES:
         importlib.import_module(f"shardwise.{module}")
     stem = name[:-2]
     ops = all_ops()
