@@ -250,22 +250,26 @@ class Executable(LoweredProgram):
             lines.append(run_line)
         if not checks:
             lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in taken]
-        for i, sig in enumerate(self.out_sigs):
-            constants[f"s{i}"] = sig
-            lines += [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
-            form = self.grid.form(sig.aval.shape, self.out_dims[i])
-            if form is sig.form:
-                lines += [f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
-            else:  # the result's own mesh divides the devices in another way than the grid
-                cut = self.grid.kept_whole and not sig.kept_whole
-                constants[f"dense{i}"] = _cutter_of(form, sig) if cut else form.to_dense
-                lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
+        for i in range(len(outs)):
+            lines += self._result_lines(i, constants)
             if told is not None:
                 lines.append(f"    x{i}._origin = origin + {i}")
         results = ", ".join(f"x{i}" for i in range(len(outs)))
         lines.append(f"    return {results}" if single else f"    return [{results}]")
         define("\n".join(lines), f"<call of {self.name}>", constants)
         return constants["call"]
+
+    def _result_lines(self, i: int, constants: dict[str, Any]) -> list[str]:
+        """The lines of `call` that make an Array of result i; adds what they name to `constants`."""
+        sig = constants[f"s{i}"] = self.out_sigs[i]
+        lines = [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
+        form = self.grid.form(sig.aval.shape, self.out_dims[i])
+        if form is sig.form:
+            return [*lines, f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
+        # The result's own mesh divides the devices in another way than the grid.
+        cut = self.grid.kept_whole and not sig.kept_whole
+        constants[f"dense{i}"] = _cutter_of(form, sig) if cut else form.to_dense
+        return [*lines, f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
 
 
 def _cutter_of(form: BlockForm, sig: Signature) -> Callable[[Ndarray], Ndarray]:

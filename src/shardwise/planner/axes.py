@@ -82,7 +82,7 @@ def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
     for index in range(len(machine.levels) - 1, torus[-1], -1):
         within = math.prod(level.size for level in machine.levels[:index])
         quota = -(-math.prod(left.values()) // within)
-        _take_outermost(left, found, machine, index, min(quota, machine.levels[index].size))
+        _take_outermost(left, found, index, min(quota, machine.levels[index].size))
     rest = math.prod(left.values())
     if rest > capacity:
         raise ValueError(
@@ -100,9 +100,7 @@ def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
     return MeshPlacement(machine, {name: tuple(sorted(parts, key=lambda s: s.level)) for name, parts in found.items()})
 
 
-def _take_outermost(
-    left: dict[str, int], found: dict[str, list[Segment]], machine: Machine, index: int, quota: int
-) -> None:
+def _take_outermost(left: dict[str, int], found: dict[str, list[Segment]], index: int, quota: int) -> None:
     """The first axes take the members of a level behind a switch: slices, nodes."""
     stride = quota
     for name, size in left.items():

@@ -398,13 +398,27 @@ def _simulate(timed: Sequence[_TimedGroup], free: set[int] | frozenset[int] = fr
             if not missing[reader]:
                 cause[reader] = i
                 wake(reader)
+    return _run_of(timed, free, starts, cause, freed_by)
+
+
+def _run_of(
+    timed: Sequence[_TimedGroup],
+    free: set[int] | frozenset[int],
+    starts: Sequence[float],
+    cause: Sequence[int],
+    freed_by: Sequence[int],
+) -> _Run:
+    """The length of a schedule and its critical tasks: `cause` is the last task that each one waited for, `freed_by` the one before it
+    on its stream.
+    """
+    seconds = [t.seconds for t in timed]
     ends = [start + took for start, took in zip(starts, seconds, strict=True)]
     bound = [i for i in range(len(timed)) if i not in free]
     total = max((ends[i] for i in bound), default=0.0)
     last = max(bound, key=lambda i: ends[i], default=-1)
     spent: dict[str, float] = {}
-    for streams, took in zip(streams_of, seconds, strict=True):
-        for s in streams:
+    for t, took in zip(timed, seconds, strict=True):
+        for s in t.streams:
             spent[s] = spent.get(s, 0.0) + took
     stream = max(spent, key=lambda s: spent[s])
     if spent[stream] > total:
