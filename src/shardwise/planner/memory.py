@@ -333,7 +333,8 @@ def _writes_in_place(group: Group, operand: Var, result: Var) -> bool:
     if operand.aval.size != result.aval.size or operand.aval.itemsize != result.aval.itemsize:
         return False
     if group.kind == "loop":
-        return _is_carried(group, operand, result)
+        region = region_of(group.equations[-1])
+        return isinstance(region, Loop) and result in group.equations[-1].outputs[: region.num_carry]
     if group.kind in ("collective", "kernel", "other") or operand in group.moved:
         eqn = group.equations[-1]
         return eqn.op.arranges and (operand, result) in zip(eqn.inputs, eqn.outputs, strict=False)
@@ -344,14 +345,6 @@ def _is_one(group: Group, result: Var) -> bool:
     """Whether a result is the buffer of the operand that it is written over: that of a loop is, and one of which a part is replaced."""
     eqn = group.equations[-1]
     return group.kind == "loop" or (group.kind == "move" and result in eqn.outputs and is_update(eqn))
-
-
-def _is_carried(group: Group, operand: Var, result: Var) -> bool:
-    region = region_of(group.equations[-1])
-    if not isinstance(region, Loop):
-        return False
-    eqn = group.equations[-1]
-    return result in eqn.outputs[: region.num_carry]
 
 
 def _buffers_at(
