@@ -54,7 +54,7 @@ class CalledFunction:
 
     @property
     def executable(self) -> DataFree:
-        """The one that was called most; of several the last: what a first step gets often lies otherwise than its own results."""
+        """The most called one, the last of several: a first step's arguments often lie otherwise than its results."""
         return max(reversed(self.layouts), key=lambda e: self.layouts[e])
 
 
@@ -62,7 +62,7 @@ class Run:
     """The record of a planned run.
 
     Attributes:
-        machine: that is planned for.
+        machine: the target.
         read: 'zeros', 'raise' or 'compute': what reading a value does.
         steps: the number of calls of the largest program after which the run ends; None: it runs to its end.
         programs: those that the user compiled by `jit`, by name and types.
@@ -97,7 +97,7 @@ class Run:
         return self.read_mode == "compute"
 
     def note_program(self, executable: DataFree) -> None:
-        """Note a program of the user's, and what of it nobody will run."""
+        """Note a program of the user's, and its parts that nobody will run."""
         silent: set[tuple[Op, int]] = set()  # ops with the ids of their params
         for eqn in executable.program.equations:
             key = (eqn.op, id(eqn.params))
@@ -137,7 +137,7 @@ class Run:
             self._tell_of_steps(executable.name, called.calls)
 
     def _tell_of_steps(self, name: str, calls: int) -> None:
-        """Once, where the run may have no end."""
+        """Mention `steps`, once, if the run may not end."""
         if calls == 1:
             self._first = time.monotonic()
             return
@@ -151,7 +151,7 @@ class Run:
             )
 
     def read(self, shape: Sequence[int], dtype: Any) -> None:
-        """A value without data is read: zeros with a note, or an error."""
+        """Read a value without data: zeros with a note, or an error."""
         source = user_source()
         shown = f"{dtype.name}[{','.join(map(str, shape))}]"
         if self.read_mode == "raise":

@@ -1,4 +1,4 @@
-"""From a device program and a machine to a `Plan`: memory, traffic and time put together.
+"""The plan of a device program on a machine: memory, traffic and time put together.
 
 In: a `DeviceProgram` and a `Machine`. Out: a `Plan`. The parts are the planner's other modules; this one only joins them.
 """
@@ -88,7 +88,7 @@ def _profile(tasks: Schedule, memory: Memory) -> tuple[tuple[float, int], ...]:
 
 
 def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1) -> Iterator[_ProductRun]:
-    """Each product or convolution, with its sizes and how often it runs. `known`: sizes by op, params and types."""
+    """Each product or convolution, with its sizes and number of runs. `known`: sizes by op, params and types."""
     for group in parts:
         if group.body:
             yield from _products(group.body, known, trips * (group.trips or 1))
@@ -131,7 +131,7 @@ def _peak_flops(products: Sequence[_ProductRun], machine: Machine) -> float:
 
 
 def _operand_bytes(transfer: Transfer) -> float:
-    """The bytes by which `cross_axes` counts: of a device's operand; of a shift those sent."""
+    """The bytes that `cross_axes` counts: a device's operand, or what a shift sends."""
     collective = transfer.op.collective
     assert collective is not None
     unit = 2**40
@@ -168,7 +168,7 @@ def _notes(program: DeviceProgram, machine: Machine, parts: Sequence[Group]) -> 
 
 
 def _too_large(parts: Sequence[Group], machine: Machine) -> Iterator[str]:
-    """Kernels that the program brings along and the device cannot hold."""
+    """User-written kernels that the device cannot hold."""
     for group in parts:
         for eqn in group.equations:
             what = too_large(eqn, machine.chip)
@@ -178,7 +178,7 @@ def _too_large(parts: Sequence[Group], machine: Machine) -> Iterator[str]:
 
 
 def _note_algorithms(parts: Sequence[Group], figures: Mapping[str, float], without: dict[str, Equation]) -> None:
-    """Add to `without` the first equation of each algorithm that no figure stands for; products count by their FLOPs."""
+    """Add to `without` the first equation of each algorithm without a measured figure; products count by their FLOPs."""
     for group in parts:
         for eqn in group.equations:
             if eqn.op.emit is not None or eqn.op.product or unwrap_op(eqn.op, eqn.params)[0].algorithm is None:
