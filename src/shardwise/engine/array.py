@@ -238,7 +238,7 @@ class ArrayImpl(Array):
             run = recorder()
             if run is None:
                 self._npy = value
-            elif is_hollow(value):  # the recorder hears of each line that reads it
+            elif is_hollow(value):  # the recorder notes each line that reads it
                 run.read(self.shape, self.dtype)
         return value
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ShardData:
-    """The data that the shards of an array read, not the array, which keeps the shards: both are freed without the collector."""
+    """The data that the shards of an array read. It does not refer to the array, which refers to the shards: no cycle needs the collector."""
 
     __slots__ = ("_dense", "_error", "block", "kind", "sig")
 
@@ -65,7 +65,7 @@ class ShardPlace:
         self.local = device.is_local
         self.nothing = nothing  # the part adds nothing to a sum over devices
         self._sig: Signature | None = None
-        # Of the block met last (nearly all of a signature have one shape): its shape, the part's index, and the part's shape if the part
+        # For the last block (nearly all of a signature have one shape): its shape, the part's index, and the part's shape if the part
         # repeats elements.
         self._cut: tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...] | None] = (), (), None
 

@@ -54,7 +54,7 @@ def held_arrays(references: Sequence[Reference]) -> list[Any]:
 
 
 def without_state(results: list[Any], references: Sequence[Reference]) -> list[Any]:
-    """The results of a call but for the references' last arrays, which they hold from now on."""
+    """The results of a call without the references' new arrays, which the references take."""
     count = len(results) - len(references)
     for reference, value in zip(references, results[count:], strict=True):
         reference.store(value)

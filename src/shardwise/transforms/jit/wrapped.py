@@ -97,9 +97,11 @@ class JitWrapped(Generic[P, R]):
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
         self._over_values: OverValues | None = None
         self._by_identity = False  # whether calls are traced for the references among their arguments
-        self.over: OverValues | None = None  # the function with references whose form over their arrays this is
-        self.closed: tuple[Any, ...] = ()  # those that the function closes over, whose arrays the form takes last
-        self.written: set[int] = set()  # the positions of those that it writes, as far as it was traced
+        self.over: OverValues | None = None  # the function with references, if this is its form over their arrays
+        self.closed: tuple[
+            Any, ...
+        ] = ()  # the references that the function closes over: the form takes their arrays last
+        self.written: set[int] = set()  # the positions of those that it writes, once it was traced
         self._fast: dict[Any, Entry]
         self._traces: dict[Any, TracedCall | tuple[Any, ...]]  # a tuple: the references that the function closes over
         self._fast, self._traces = shared_caches(fun, options)
@@ -186,7 +188,7 @@ class JitWrapped(Generic[P, R]):
         try:
             return self._call_bound(call, key, args, kwargs)
         except UndeclaredReferenceError as error:
-            if self.over is not None:  # whoever made this form makes another
+            if self.over is not None:  # the caller makes a new form
                 raise
             return self._call_over_values(args, kwargs, error.references, error.recorded)
 
@@ -294,7 +296,7 @@ class JitWrapped(Generic[P, R]):
         return traced
 
     def _earlier_trace(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall | None:
-        """The trace of another form of the function, if it showed the references that this form is of."""
+        """The trace of another form of the function, if it found this form's references."""
         before = RECORDED_CALL.get()
         if not isinstance(before, EarlierTrace):
             return None
