@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ShardData:
-    """The data that the shards of an array read. It does not refer to the array, which refers to the shards: no cycle needs the collector."""
+    """The data that the shards of an array read. It does not refer to the array, so that no cycle waits for the garbage collector."""
 
     __slots__ = ("_dense", "_error", "block", "kind", "sig")
 
