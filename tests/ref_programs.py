@@ -238,7 +238,7 @@ def custom_vjp_of_differentiated_refs(lib: Any) -> Any:
 
     def make(call: Any) -> Any:
         def g(x: Any, y: Any) -> Any:
-            t = {"a": lib.new_ref(x), "b": (lib.new_ref(y * 2),)}
+            t: dict[str, Any] = {"a": lib.new_ref(x), "b": (lib.new_ref(y * 2),)}
             return call(t, y) + 10 * t["a"][...] + 20 * t["b"][0][...]
 
         return lib.grad(g, (0, 1)), lib.grad(lib.jit(g), (0, 1)), lib.vmap(lib.grad(g, (0, 1)), (None, 0))

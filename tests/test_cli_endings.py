@@ -45,7 +45,7 @@ def test_standard_output_is_that_of_the_beginning(name, apart, tmp_path, monkeyp
     assert (out, err) == (("page\n", "later\n") if apart else ("page\nlater\n", ""))
 
 
-class Ended(Exception):
+class EndedReferenceError(Exception):
     """In place of the end of the process."""
 
 
@@ -60,7 +60,7 @@ class Ended(Exception):
 )
 def test_reports_are_made_before_a_program_ends_at_once(end, reported, given, monkeypatch, capsys):
     def ended(*args):
-        raise Ended(*args)
+        raise EndedReferenceError(*args)
 
     for name in ("_exit", "execv", "execve"):
         monkeypatch.setattr(os, name, ended)
@@ -70,7 +70,7 @@ def test_reports_are_made_before_a_program_ends_at_once(end, reported, given, mo
         statuses.append(status)
         return status + 10
 
-    with pytest.raises(Ended) as raised, report_at_exit(report):
+    with pytest.raises(EndedReferenceError) as raised, report_at_exit(report):
         end()
     assert statuses == reported and raised.value.args == given
     assert os._exit is ended and os.execv is ended

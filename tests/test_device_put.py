@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -67,7 +69,8 @@ def test_clearing_caches_forgets_what_was_made_from_programs():
 def test_trees_of_host_arrays():
     """They are copies of their own, in the type, on the target; errors are those of one array, each time."""
     here, there = halves()
-    tree = {"a": np.arange(8.0), "b": [np.ones((4, 3), np.float32), np.zeros(12, np.int64)]}
+    tree: dict[str, Any] = {"a": np.arange(8.0), "b": [np.ones((4, 3), np.float32), np.zeros(12, np.int64)]}
+    put: Any = None
     for target in (here, sw.devices()[3], {"a": there, "b": here}):
         for _ in range(2):  # the second time by what is known of the types
             put = sw.device_put(tree, target)

@@ -25,7 +25,7 @@ def test_there_and_back():
 
 
 def test_dtypes_are_kept():
-    tree = (np.int32(1), np.float32([2.5]), np.array([True]), np.complex64(3 + 4j))
+    tree = (np.int32(1), np.array([2.5], np.float32), np.array([True]), np.complex64(3 + 4j))
     vector, unravel = ravel_pytree(tree)
     assert vector.dtype == np.complex64
     back = unravel(vector)

@@ -91,8 +91,9 @@ def late_imports(text: str) -> list[int]:
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         for node in ast.walk(function):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             if any(name.partition(".")[0] == "shardwise" for name in names):
                 first = node.lineno - 1
                 while lines[first - 1].lstrip().startswith(("from ", "import ")):  # the first of a group speaks for it

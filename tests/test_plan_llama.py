@@ -27,7 +27,7 @@ def test_layers_in_a_loop_and_one_by_one_do_the_same_work(shell, tmp_path):
     work = []
     for words in ((), ("--unrolled",)):
         done = shell("-m", "shardwise", "plan", EXAMPLE, "--on", "v5e-16", "--", "--size", "tiny", *words, cwd=tmp_path)
-        work.append(re.search(r"[\d.]+ .FLOP per device", done.stdout)[0])
+        work.append(re.findall(r"[\d.]+ .FLOP per device", done.stdout)[0])
     assert work[0] == work[1]
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,7 +136,8 @@ def test_profiles_of_jax_are_read(tmp_path):
     (file,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
     theirs, ours = jax.profiler.ProfileData.from_file(str(file)), profiler.ProfileData.from_file(file)
     assert read_all(theirs)[:2] == read_all(ours)[:2]
-    assert ours.find_plane_with_name("/host:CPU").name == "/host:CPU" and ours.find_plane_with_name("none") is None
+    host = ours.find_plane_with_name("/host:CPU")
+    assert host is not None and host.name == "/host:CPU" and ours.find_plane_with_name("none") is None
 
 
 @pytest.mark.parametrize("data", [b"\x0a\x05ab", b"no profile", b"\x0a"])
@@ -212,7 +214,7 @@ def profile_messages():
 
 def read_profile(data):
     """What a profile says: sample types, and per function and device count and bytes."""
-    profile = profile_messages().FromString(gzip.decompress(data))
+    profile: Any = profile_messages().FromString(gzip.decompress(data))
     texts = profile.string_table
     functions = {f.id: texts[f.name] for f in profile.function}
     names = {x.id: functions[x.line[0].function_id] for x in profile.location if x.line}

@@ -155,7 +155,9 @@ def test_static_arguments_beside_refs_are_the_objects_given(given: Any) -> None:
 @pytest.mark.parametrize("out", [None, "given"])
 def test_clearing_caches_forgets_calls_with_refs(out: str | None) -> None:
     traces: list[Any] = []
-    options = {} if out is None else {"out_shardings": sw.sharding.SingleDeviceSharding(sw.devices()[0])}
+    options: dict[str, Any] = (
+        {} if out is None else {"out_shardings": sw.sharding.SingleDeviceSharding(sw.devices()[0])}
+    )
     f = sw.jit(lambda r: traces.append(r) or r[0], **options)
     r = sw.new_ref(sw.numpy.zeros(2))
     counts = []

@@ -196,7 +196,7 @@ _LAZY_NAMES = {
 
 # Rooms without public names.
 _ROOMS = frozenset({"base", "engine", "ir", "passes", "planner", "runtime", "transforms", "cli"})
-_REMOVED = frozenset({"device_put_replicated", "device_put_sharded"})
+_REMOVED_NAMES = frozenset({"device_put_replicated", "device_put_sharded"})
 
 
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
@@ -206,7 +206,7 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
             return _importlib.import_module(f"shardwise.{name}")
         if name == "P":  # not kept in the module: the dialect may change
             return _spec.TodaysSpec if config.dialect.shardings.spec_is_tuple else _spec.PartitionSpec
-        if name in _REMOVED:  # as above
+        if name in _REMOVED_NAMES:  # as above
             if not config.dialect.functions.keeps_removed:
                 raise AttributeError(
                     f"{name} is gone from today's JAX. Use device_put with a NamedSharding of the stacked values. "
@@ -221,7 +221,7 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
 
 
 def __dir__() -> list[str]:
-    kept: frozenset[str] = _REMOVED if config.dialect.functions.keeps_removed else frozenset()
+    kept: frozenset[str] = _REMOVED_NAMES if config.dialect.functions.keeps_removed else frozenset()
     own = {n for n in globals() if not n.startswith("_")} - _ROOMS
     return sorted({"P", *own, *_LAZY_MODULES - {"_src"}, *_LAZY_NAMES, *kept})
 

@@ -72,7 +72,7 @@ def _argument(f: Callable[..., Any], path: Any) -> str:
 
 
 def _origin(program: Program, var: Any, names: dict[Any, str]) -> str:
-    """What made a value: of what a checkpointed or compiled function hands out, the equation in it."""
+    """The maker of a value; for results of checkpointed or compiled functions, the equation inside."""
     if var in names:
         return names[var]
     for eqn in program.equations:

@@ -111,7 +111,7 @@ class _SameModule(importlib.abc.Loader):
 
 
 def _own_spec(fullname: str, rest: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-    """Where a public module of ours is, if it is Python source: once it is loaded, `sys.modules` has it as `jax.*`, too.
+    """The path of a public module of ours, if it is Python source; once loaded, `sys.modules` has it as `jax.*`, too.
 
     Libraries look names such as `jax.tree_util` up there after nothing but `import jax`.
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shardwise.base.listing import listing as _listing
 from shardwise.engine.planned import recorder
-from shardwise.runtime.processes import Gathered, check_gathers, comm, launched_by_mpi, number_of, split_address
+from shardwise.runtime.processes import CoordinatorLinks, check_gathers, comm, launched_by_mpi, number_of, split_address
 from shardwise.sharding import Topology, backend_initialized
 from shardwise.sharding.backend import install_topology
 from shardwise.sharding.device import configured_device_count, launched_processes
@@ -128,13 +128,15 @@ def _join(limit: float, patience: float, start: float) -> comm.World:
         raise _without_mpi(launched_processes(), error) from error
 
 
-def _gather(at: tuple[str, int], count: int, rank: int, bind: tuple[str, int] | None, seconds: float) -> Gathered:
+def _gather(
+    at: tuple[str, int], count: int, rank: int, bind: tuple[str, int] | None, seconds: float
+) -> CoordinatorLinks:
     """Meet the other processes. What this one lacks is found out before the others are kept waiting."""
     try:
         check_gathers()
     except ImportError as error:
         raise _without_mpi(count, error) from error
-    return Gathered(at, count, rank, bind, seconds)
+    return CoordinatorLinks(at, count, rank, bind, seconds)
 
 
 def _without_mpi(count: int, error: ImportError) -> RuntimeError:

@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class ProfileOptions:
-    """What a profile records. The defaults are what `start_trace` does; it refuses others, which only XLA's profiler reads."""
+    """The contents of a profile. `start_trace` takes the defaults; it refuses other values, which only XLA's profiler reads."""
 
     advanced_configuration: dict[str, Any] = field(default_factory=dict)
     duration_ms: int = 0
@@ -52,7 +52,7 @@ class ProfileOptions:
     start_timestamp_ns: int = 0
 
 
-_recording: list[
+_recorder: list[
     tuple[Timeline, Path, bool]
 ] = []  # the one that runs, its folder, and whether it is written for Perfetto, too
 
@@ -92,7 +92,7 @@ def start_trace(
                 )
     timeline = Timeline()
     timeline.start()
-    _recording.append((timeline, Path(log_dir), create_perfetto_trace))
+    _recorder.append((timeline, Path(log_dir), create_perfetto_trace))
 
 
 def stop_trace() -> None:
@@ -106,9 +106,9 @@ def stop_trace() -> None:
         ...
     RuntimeError: No profile started: call start_trace first.
     """
-    if not _recording:
+    if not _recorder:
         raise RuntimeError("No profile started: call start_trace first.")
-    timeline, directory, perfetto = _recording.pop()
+    timeline, directory, perfetto = _recorder.pop()
     timeline.stop()
     folder = directory / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
     folder.mkdir(parents=True, exist_ok=True)

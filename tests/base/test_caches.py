@@ -17,7 +17,7 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise.base import caches
-from shardwise.base.caches import Bounded, Interned, recent
+from shardwise.base.caches import Bounded, InternTable, recent
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 
 
@@ -40,8 +40,8 @@ class Thing:
 
 @pytest.fixture
 def table(monkeypatch):
-    monkeypatch.setattr(caches, "_interned", [])
-    return Interned(least=8)
+    monkeypatch.setattr(caches, "_intern_tables", [])
+    return InternTable(least=8)
 
 
 def test_interned_objects_live_as_long_as_anybody_has_them(table):
@@ -106,7 +106,7 @@ def test_threads_agree_on_interned_objects(table):
 
 
 def test_what_is_recent_is_cleared(monkeypatch):
-    monkeypatch.setattr(caches, "_clearing", [])
+    monkeypatch.setattr(caches, "_clear_functions", [])
     calls = []
     f = recent(2)(lambda x: calls.append(x))
     for x in (1, 1, 2, 3, 1):
@@ -171,7 +171,7 @@ def _dicts():
     for o in objects:
         if isinstance(o, Bounded):
             found[id(o)] = len(o), o.limit, o
-        elif isinstance(o, dict) and not isinstance(o, Interned):
+        elif isinstance(o, dict) and not isinstance(o, InternTable):
             found[id(o)] = len(o), limits.get(id(o), sys.maxsize), o
     return found
 

@@ -12,6 +12,7 @@ import grimp
 import pytest
 
 import shardwise
+from shardwise.base.doors import open_package
 
 ROOT = Path(shardwise.__file__).parent
 
@@ -74,3 +75,12 @@ def test_a_room_with_a_door_has_no_other_way_in() -> None:
             if inner and not graph.find_children(module) and not any(fnmatch(module, p) for p in protected):
                 bare.append(module)
     assert not bare, f"name these in the contract of their room's door: {bare}"
+
+
+def test_a_public_package_imports_its_parts_when_they_are_asked_for() -> None:
+    find, names = open_package("shardwise.scipy.stats", "norm", summaries="mode sem")
+    assert find("norm") is import_module("shardwise.scipy.stats.norm")
+    assert find("sem") is import_module("shardwise.scipy.stats.summaries").sem
+    assert {"mode", "norm", "sem"} <= set(names())
+    with pytest.raises(AttributeError, match="has no attribute 'summaries'"):
+        find("summaries")

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from shardwise.base.gone import REFUSING
-from shardwise.base.refused import Refused, refuse_name
+from shardwise.base.refused import RefusedName, refuse_name
 
 
 @pytest.mark.parametrize("path", REFUSING)
 def test_a_function_refuses_by_name_and_says_the_way_out(path):
     module = importlib.import_module(f"shardwise.{path}")
     function = module.some_function
-    assert isinstance(function, Refused) and function is module.some_function
+    assert isinstance(function, RefusedName) and function is module.some_function
     with pytest.raises(NotImplementedError, match=rf"^jax\.{path}\.some_function is not supported: ") as error:
         function(1, x=2)
     assert REFUSING[path] in str(error.value)

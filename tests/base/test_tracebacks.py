@@ -11,7 +11,7 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise.base import config
-from shardwise.base.tracebacks import EXCLUDED, NOTE, _frames, _is_ours, user_stacklevel
+from shardwise.base.tracebacks import EXCLUDED_PATHS, NOTE, _frames, _is_ours, user_stacklevel
 from shardwise.ir.sources import user_source
 
 
@@ -166,9 +166,9 @@ def test_files_beside_the_package_are_the_users(tmp_path):
     }.items():
         scope: dict[str, Any] = {"user_source": user_source, "user_stacklevel": user_stacklevel}
         exec(compile(code, path, "exec"), scope)
-        EXCLUDED.extend([str(tmp_path / "library.py"), str(tmp_path / "folder")])
+        EXCLUDED_PATHS.extend([str(tmp_path / "library.py"), str(tmp_path / "folder")])
         try:
             assert (scope["source"]()[0] == path) == users, path
             assert scope["level"]() == (1 if users else 2), path
         finally:
-            del EXCLUDED[-2:]
+            del EXCLUDED_PATHS[-2:]

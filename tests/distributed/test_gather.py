@@ -18,7 +18,7 @@ from shardwise.runtime.processes.coordinator import mapping_of
 from tests.distributed.launching import environment, missing, needs_mpi
 
 PROGRAMS = Path(__file__).parent / "programs"
-Ended = tuple[int, str, str]  # the exit status, standard output, standard error
+EndedReferenceError = tuple[int, str, str]  # the exit status, standard output, standard error
 
 
 def free_port() -> int:
@@ -55,12 +55,12 @@ def started(
             job.kill()
 
 
-def ends(jobs: list[subprocess.Popen[str]]) -> list[Ended]:
+def ends(jobs: list[subprocess.Popen[str]]) -> list[EndedReferenceError]:
     told = [job.communicate(timeout=120) for job in jobs]
     return [(job.returncode, out, err) for job, (out, err) in zip(jobs, told, strict=True)]
 
 
-def run(how: str, ids: Sequence[int] = (0, 1), count: int = 2, **settings: str) -> list[Ended]:
+def run(how: str, ids: Sequence[int] = (0, 1), count: int = 2, **settings: str) -> list[EndedReferenceError]:
     with started("by_hand.py", how, ids=ids, count=count, port=free_port(), **settings) as jobs:
         return ends(jobs)
 

@@ -148,7 +148,7 @@ def test_results_add_up():  # as JAX
 
 
 def test_rules_of_the_users_own(monkeypatch):
-    monkeypatch.setattr(rules, "_registered", {})
+    monkeypatch.setattr(rules, "_rules", {})
     seen = []
 
     @register_roofline(lax.sin_p)

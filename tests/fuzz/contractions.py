@@ -137,4 +137,4 @@ def product(g: Grower) -> Draft:
     step = None if p.step is None or q.step is None else p.step * q.step
     e = max(EPSILON.get(x.dtype, 0), EPSILON.get(y.dtype, 0))
     noise = n * (p.noise * q.bound + q.noise * p.bound) + (0 if step else 2 * e * n * p.bound * q.bound)
-    return Draft(text, lambda d: Quality(step, LARGEST_INT.get(d, n * p.bound * q.bound), noise))
+    return Draft(text, lambda d: Quality(step, LARGEST_INT.get(d) or n * p.bound * q.bound, noise))

@@ -122,7 +122,8 @@ class Grow:
             if kind in "in":
                 parts.append((kind, rng.randrange(n) if kind == "i" else -rng.randint(1, n)))
             elif kind == "s":
-                part = slice(*sorted(rng.choices(range(n + 1), k=2)), rng.choice((None, None, 2)))
+                low, high = sorted(rng.choices(range(n + 1), k=2))
+                part = slice(low, high, rng.choice((None, None, 2)))
                 part = rng.choice((slice(None), part, slice(None, None, 2)))
                 parts.append(("s", part.start, part.stop, part.step))
                 part = slice(None) if len(range(n)[part]) == 0 else part
@@ -269,7 +270,8 @@ class Run:
         is_place = lambda v: isinstance(v, self.lib.Ref) or hasattr(v, "bitcast")  # noqa: E731
         args = (np.float32(0.4), np.arange(3, dtype=np.float32) / 2, np.arange(6, dtype=np.float32).reshape(2, 3) / 7)
         args = (*map(self.np.asarray, args), self.np.asarray(1, np.int32), self.np.asarray(2, np.int32))
-        return (self.lib.jit(whole) if self.jit else whole)(*args)
+        call: Any = self.lib.jit(whole) if self.jit else whole
+        return call(*args)
 
     def statements(self, statements: list[Any], env: dict[str, Any]) -> None:
         """Run them in turn."""

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import shardwise
-from shardwise.ir import Branches, Loop, Op, all_ops, literal, region_of, rounds_of
+from shardwise.ir import Branches, Loop, Op, all_ops, literal, region_of, rounds_of, trace_program
 from shardwise.ir.trace import bind
 
 for _module in pkgutil.walk_packages(shardwise.__path__, "shardwise."):
@@ -93,7 +93,7 @@ def test_ops_that_hold_programs_say_how_they_step():
 
 
 def traced_equation(f, *args):
-    program = shardwise.ir.trace_program(f, [shardwise.numpy.asarray(a).aval for a in args])[0]
+    program = trace_program(f, [shardwise.numpy.asarray(a).aval for a in args])[0]
     return next(e for e in program.equations if e.op.region is not None)
 
 

@@ -8,7 +8,7 @@ from shardwise import lax
 from shardwise.planner.fuse import groups
 from shardwise.planner.machine import Chip
 from shardwise.planner.memory import memory_of
-from shardwise.planner.target import SCOPED, TPU, for_chip
+from shardwise.planner.target import SCOPED_BYTES, TPU, for_chip
 from tests.planner.device_programs import array, device_program
 
 X = array(256, 256)
@@ -47,5 +47,5 @@ def test_what_is_read_late_does_not():
 
 def test_the_room_is_what_kernels_leave_of_the_chips_memory():
     chip = Chip("TPU", "tpu", {}, 1.0, 2**34, 2**34, 1e12, vmem_bytes=2**27)
-    assert for_chip(chip).near_bytes == 2**27 - SCOPED
+    assert for_chip(chip).near_bytes == 2**27 - SCOPED_BYTES
     assert for_chip(dataclasses.replace(chip, platform="gpu")).near_bytes == 0

@@ -7,7 +7,7 @@ wait_for_tokens = effects_barrier
 
 
 class _Tokens:
-    """What side effects wait for: nothing, since a call returns when its effects are done."""
+    """Side effects to wait for: none, since a call returns when its effects are done."""
 
     def block_until_ready(self) -> None:
         """Return at once."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from shardwise.base import tracebacks
 
-_exclude_paths: list[str] = tracebacks.EXCLUDED
+_exclude_paths: list[str] = tracebacks.EXCLUDED_PATHS
 
 
 def api_boundary(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -4,7 +4,7 @@
 |---|---|
 | `Bounded` | the older half of its entries, when there are too many |
 | `recent(n)` | as `functools.lru_cache(n)` does |
-| `Interned` | objects to which it holds the last reference |
+| `InternTable` | objects to which it holds the last reference |
 
 Look-ups are those of a plain dict. `clear` empties the tables of all modules, for `jax.clear_caches`.
 """
@@ -26,23 +26,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 ENTRIES = 2048  # of a table whose entries take kilobytes
 LAYOUTS = 64  # strides that one program meets
 
-_clearing: list[Callable[[], object]] = []
-_interned: list[Interned[Any, Any]] = []
+_clear_functions: list[Callable[[], object]] = []
+_intern_tables: list[InternTable[Any, Any]] = []
 
 
 def at_clear(forget: Callable[[], object]) -> None:
     """Have `forget` called when caches are cleared."""
-    _clearing.append(forget)
+    _clear_functions.append(forget)
 
 
 def clear() -> None:
     """Empty the caches, then drop all interned objects that are no longer in use."""
-    for forget in _clearing:
+    for forget in _clear_functions:
         forget()
     gc.collect()  # generated functions refer to themselves
     before = -1
-    while before != (before := sum(map(len, _interned))):  # some hold others
-        for table in _interned:
+    while before != (before := sum(map(len, _intern_tables))):  # some hold others
+        for table in _intern_tables:
             table.sweep()
 
 
@@ -73,7 +73,7 @@ class Bounded(dict[K, V]):
         super().__setitem__(key, value)
 
 
-class Interned(dict[K, V], Generic[K, V]):
+class InternTable(dict[K, V], Generic[K, V]):
     """One object per key, for as long as something refers to it. Look-ups are a dict's; `keep` adds objects."""
 
     __slots__ = ("_least", "_lock", "_next")
@@ -82,7 +82,7 @@ class Interned(dict[K, V], Generic[K, V]):
         super().__init__()
         self._least = self._next = least
         self._lock = free_reentrant_lock()
-        _interned.append(self)
+        _intern_tables.append(self)
 
     def keep(self, key: K, value: V) -> V:
         """The object of that key; `value` becomes it if there is none."""

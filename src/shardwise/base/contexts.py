@@ -54,7 +54,7 @@ def no_execution(new_val: bool = True) -> Override:
 
 
 def explicit_x64_dtypes(new_val: Any) -> Override:
-    """What asking for a 64-bit dtype does while those are off: `'warn'` (and narrow it) or `'error'`."""
+    """The effect of asking for a 64-bit dtype while those are off: `'warn'` (and narrow it) or `'error'`."""
     return config.override("jax_explicit_x64_dtypes", new_val)
 
 

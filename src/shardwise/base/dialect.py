@@ -83,7 +83,7 @@ class Meshes:
     entered_by: str = differs("use_mesh", "set_mesh")
     """The function by which errors advise to enter a mesh."""
     entered_by_path: str = differs("jax.sharding.use_mesh", "jax.set_mesh")
-    """Where JAX has that function."""
+    """The module in which JAX has that function."""
 
 
 @table

@@ -1,6 +1,7 @@
 """Doors of packages: names that a package offers, imported from its modules when they are first asked for.
 
-So that others import a package and not its modules, and start-up does not import what it does not need.
+So that others import a package and not its modules, and start-up does not import what it does not need. `open_door` is the door of a room
+of ours, `open_package` that of a public package.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+
+from shardwise.base.gone import no_attribute
+from shardwise.base.listing import package_listing
 
 
 def open_door(package: str, **modules: str) -> Callable[[str], Any]:
@@ -22,9 +26,27 @@ def open_door(package: str, **modules: str) -> Callable[[str], Any]:
 
     def find(name: str) -> Any:
         if name not in places:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise no_attribute(package, name)
         value = getattr(import_module(f"{package}.{places[name]}"), name)
         setattr(sys.modules[package], name, value)
         return value
 
     return find
+
+
+def open_package(
+    package: str, submodules: str = "", **modules: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The ``__getattr__`` and ``__dir__`` of a public package. Checkers should not see them: names other than these are mistakes.
+
+    Args:
+        package: its name.
+        submodules: those that are imported when they are first asked for, separated by blanks.
+        modules: names that submodules give, as for `open_door`.
+    """
+    parts, give = submodules.split(), open_door(package, **modules)
+
+    def find(name: str) -> Any:
+        return import_module(f"{package}.{name}") if name in parts else give(name)
+
+    return find, package_listing(package, *parts, *" ".join(modules.values()).split())

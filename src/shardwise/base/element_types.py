@@ -101,11 +101,11 @@ def _existing_dtypes(names: Iterable[str]) -> dict[str, np.dtype[Any]]:
     return {name: np.dtype(scalar) for name, scalar in found.items() if scalar is not None}
 
 
-_SIGNED = _existing_dtypes(_SIGNED_NAMES)
-_UNSIGNED = _existing_dtypes(_UNSIGNED_NAMES)
+_SIGNED_DTYPES = _existing_dtypes(_SIGNED_NAMES)
+_UNSIGNED_DTYPES = _existing_dtypes(_UNSIGNED_NAMES)
 _FLOATS = _existing_dtypes(_FLOAT_NAMES)
 _COMPLEXES = _existing_dtypes(_COMPLEX_NAMES)
-BY_NAME: dict[str, np.dtype[Any]] = {"bool": BOOL, **_SIGNED, **_UNSIGNED, **_FLOATS, **_COMPLEXES}
+BY_NAME: dict[str, np.dtype[Any]] = {"bool": BOOL, **_SIGNED_DTYPES, **_UNSIGNED_DTYPES, **_FLOATS, **_COMPLEXES}
 
 # Interning tables: every spelling of a type (np.longlong, np.int64, ...) maps to one object; the second also
 # narrows. Scalar types are keys too; they hash apart from their dtypes.
@@ -116,8 +116,8 @@ CANONICAL_32: dict[Any, Any] = {key: BY_NAME.get(_NARROW.get(dt.name, ""), dt) f
 
 CATEGORIES: dict[str, frozenset[np.dtype[Any]]] = {
     "bool": frozenset({BOOL}),
-    "signed integer": frozenset(_SIGNED.values()),
-    "unsigned integer": frozenset(_UNSIGNED.values()),
+    "signed integer": frozenset(_SIGNED_DTYPES.values()),
+    "unsigned integer": frozenset(_UNSIGNED_DTYPES.values()),
     "real floating": frozenset(_FLOATS.values()),
     "complex floating": frozenset(_COMPLEXES.values()),
 }

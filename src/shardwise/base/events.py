@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-TRACED, COMPILED = "/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/backend_compile_duration"
+TRACE_EVENT, COMPILE_EVENT = "/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/backend_compile_duration"
 
 _EVENTS: list[Callable[..., None]] = []
 _DURATIONS: list[Callable[..., None]] = []

@@ -19,7 +19,7 @@ _PALLAS = (
 )
 _TRACING = "there is one way to trace and to differentiate, and it gives what both ways of JAX's give"
 _NETWORK = "processes exchange data through MPI and shared memory"
-_PRINTING = "it changes how JAX prints, not what programs do"
+_PRINTED_FORM = "it changes how JAX prints, not what programs do"
 
 NO_EFFECT: Final[dict[str, tuple[Any, str]]] = {
     # where compiled programs are kept
@@ -111,9 +111,9 @@ NO_EFFECT: Final[dict[str, tuple[Any, str]]] = {
     "jax_use_direct_linearize": (True, _TRACING),
     "jax_use_simplified_jaxpr_constants": (False, _TRACING),
     "jax_log_checkpoint_residuals": (False, "ad_checkpoint.print_saved_residuals prints them"),
-    "jax_pprint_use_color": (True, _PRINTING),
-    "jax_source_url_schema": (None, _PRINTING),
-    "jax_tracer_error_num_traceback_frames": (5, _PRINTING),
+    "jax_pprint_use_color": (True, _PRINTED_FORM),
+    "jax_source_url_schema": (None, _PRINTED_FORM),
+    "jax_tracer_error_num_traceback_frames": (5, _PRINTED_FORM),
 }  # fmt: skip
 
 ONE_VALUE: Final[dict[str, tuple[Any, str]]] = {

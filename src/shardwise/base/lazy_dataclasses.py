@@ -159,14 +159,14 @@ def _set_state(self: Any, state: list[Any]) -> None:
 # -- methods -------------------------------------------------------------------------------------------------------------
 
 
-class _Made:
+class _FactoryDefault:
     """The default of a field whose value a function makes, as signatures show it."""
 
     def __repr__(self) -> str:
         return "<factory>"
 
 
-_MADE = _Made()
+_FACTORY_MARK = _FactoryDefault()
 
 
 def _name_method(method: Any, cls: type, name: str) -> Any:
@@ -175,7 +175,7 @@ def _name_method(method: Any, cls: type, name: str) -> Any:
 
 
 def _init(cls: Any) -> Callable[..., Any]:
-    known: dict[str, Any] = {"_set": object.__setattr__, "_made": _MADE}
+    known: dict[str, Any] = {"_set": object.__setattr__, "_made": _FACTORY_MARK}
     places: list[str] = []
     named: list[str] = []
     body: list[str] = []

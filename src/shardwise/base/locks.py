@@ -11,25 +11,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-_made: WeakSet[Any] = WeakSet()
+_locks: WeakSet[Any] = WeakSet()
 
 
 def free_lock() -> threading.Lock:
     """A lock that is free in a child. It is for what stays whole, or can be made anew, wherever a thread stopped."""
     lock = threading.Lock()
-    _made.add(lock)
+    _locks.add(lock)
     return lock
 
 
 def free_reentrant_lock() -> threading.RLock:
-    """The same, which its thread may take again."""
+    """A reentrant lock that is free in a child, likewise."""
     lock = threading.RLock()
-    _made.add(lock)
+    _locks.add(lock)
     return lock
 
 
 def _free_all() -> None:
-    for lock in list(_made):
+    for lock in list(_locks):
         lock._at_fork_reinit()  # as Python's own modules do
 
 

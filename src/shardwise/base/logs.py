@@ -30,29 +30,29 @@ def _handler() -> logging.Handler:
     return handler
 
 
-_shown = _handler()
-_debugged: list[tuple[logging.Logger, int, logging.Handler]] = []
+_console = _handler()
+_debug_handlers: list[tuple[logging.Logger, int, logging.Handler]] = []
 
 
 def _set_level(old: str | None, new: str | None) -> None:
     level = None if new in (None, "NOTSET") else _LEVELS.get(new, new)
     _LOGGER.setLevel(level or logging.NOTSET)
     if level is None:
-        _LOGGER.removeHandler(_shown)
+        _LOGGER.removeHandler(_console)
     else:
-        _LOGGER.addHandler(_shown)
+        _LOGGER.addHandler(_console)
 
 
 def _set_modules(old: str | None, new: str | None) -> None:
-    while _debugged:
-        logger, level, handler = _debugged.pop()
+    while _debug_handlers:
+        logger, level, handler = _debug_handlers.pop()
         logger.removeHandler(handler)
         logger.setLevel(level)
     for name in filter(None, (part.strip() for part in (new or "").split(","))):
         ours = "shardwise" if name.split(".")[0] in ("jax", "jaxlib") else name
         logger = logging.getLogger(ours)
-        _debugged.append((logger, logger.level, _handler()))
-        logger.addHandler(_debugged[-1][2])
+        _debug_handlers.append((logger, logger.level, _handler()))
+        logger.addHandler(_debug_handlers[-1][2])
         logger.setLevel(logging.DEBUG)
 
 

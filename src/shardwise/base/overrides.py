@@ -38,7 +38,7 @@ def default_device(new_val: Any) -> Override:
 
 
 def threefry_partitionable(new_val: bool = True) -> Override:
-    """Where each element of random bits comes from, in the block (`new_val`): a counter of its own (True), or from
+    """The source of each element of random bits, in the block (`new_val`): a counter of its own (True), or from
     counters in the older order of JAX (False).
 
     >>> with jax.threefry_partitionable(True):
@@ -151,7 +151,7 @@ def numpy_dtype_promotion(new_val: str) -> Override:
 
 
 def numpy_rank_promotion(new_val: str) -> Override:
-    """What broadcasting between ranks does in the block (`new_val`): `'allow'`, `'warn'` or `'raise'`.
+    """The effect of broadcasting between ranks in the block (`new_val`): `'allow'`, `'warn'` or `'raise'`.
 
     Under 'raise', ValueError where ranks differ.
 
@@ -186,7 +186,7 @@ def default_prng_impl(new_val: str) -> Override:
 
 
 def transfer_guard(new_val: str | None) -> Override:
-    """What transfers do in the block, in all directions (`new_val`): allow, log, disallow, log_explicit,
+    """The effect of transfers in the block, in all directions (`new_val`): allow, log, disallow, log_explicit,
     disallow_explicit.
 
     >>> with jax.transfer_guard("log"):

@@ -21,7 +21,7 @@ from shardwise.base.gone import why_absent
 _DECORATORS: Final = frozenset({"inline_mgpu"})
 
 
-class Refused(type):
+class RefusedName(type):
     """The class of such names. Attributes of one (``MemorySpace.VMEM``, ``Module.parse``) are such names, too."""
 
     path: str
@@ -49,7 +49,7 @@ class Refused(type):
         setattr(cls, name, child)
         return child
 
-    def __getitem__(cls, item: Any) -> Refused:
+    def __getitem__(cls, item: Any) -> RefusedName:
         """``Type[item]`` in annotations."""
         return cls
 
@@ -80,10 +80,10 @@ class Description:
         return f"{self.path}({', '.join([*map(repr, self.given), *named])})"
 
 
-def refuse_name(path: str, reason: str) -> Refused:
+def refuse_name(path: str, reason: str) -> RefusedName:
     """The class that stands for the name at `path`."""
     where, _, name = path.rpartition(".")
-    return Refused(name, (Description,), {"path": path, "reason": reason, "__module__": where})
+    return RefusedName(name, (Description,), {"path": path, "reason": reason, "__module__": where})
 
 
 def refuse_names(module: str, reason: str | None = None) -> Callable[[str], Any]:

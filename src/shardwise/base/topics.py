@@ -1,4 +1,4 @@
-"""Which page of docs/errors an error belongs to, by the place in the source where it is raised.
+"""The page of docs/errors for an error, by the place in the source that raises it.
 
 What a class says itself, or `errors.about` at the place, goes first. Places are files and folders below the package; the nearest one
 counts.

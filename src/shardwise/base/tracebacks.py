@@ -28,9 +28,9 @@ NOTE = (
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 _SUPPORT = (os.path.dirname(numpy.__file__) + os.sep, "<frozen ")
-_GENERATED = ("<plan of ", "<call of ", "<loop of ", "<small program ")  # code that we write
+_GENERATED_CODE = ("<plan of ", "<call of ", "<loop of ", "<small program ")  # code that we write
 # Files and folders of further libraries whose frames are hidden.
-EXCLUDED: list[str] = []
+EXCLUDED_PATHS: list[str] = []
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -167,7 +167,7 @@ def is_users(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     return not (
         file.startswith(_OURS)
-        or (EXCLUDED and any(file == p or file.startswith(os.path.join(p, "")) for p in EXCLUDED))
+        or (EXCLUDED_PATHS and any(file == p or file.startswith(os.path.join(p, "")) for p in EXCLUDED_PATHS))
     )
 
 
@@ -183,7 +183,7 @@ def user_frame() -> FrameType | None:
         file = frame.f_code.co_filename
         if file not in _our_files:
             if not file.startswith(_OURS):
-                if not EXCLUDED or is_users(frame):
+                if not EXCLUDED_PATHS or is_users(frame):
                     break
             else:
                 _our_files.add(file)
@@ -203,7 +203,7 @@ def user_stacklevel() -> int:
 
 
 def _is_ours(frame: TracebackType) -> bool:
-    return not is_users(frame.tb_frame) or frame.tb_frame.f_code.co_filename.startswith(_GENERATED)
+    return not is_users(frame.tb_frame) or frame.tb_frame.f_code.co_filename.startswith(_GENERATED_CODE)
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:

@@ -100,18 +100,18 @@ def broadcast_prefix(
     return result
 
 
-class _Required:
+class _RequiredArgument:
     """The default of what must be given for trees without leaves; None is a value, too."""
 
     def __repr__(self) -> str:
         return "<required without leaves>"
 
 
-_REQUIRED = _Required()
+_REQUIRED_ARGUMENT = _RequiredArgument()
 
 
 def tree_reduce(
-    function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _REQUIRED, is_leaf: IsLeaf = None
+    function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _REQUIRED_ARGUMENT, is_leaf: IsLeaf = None
 ) -> Any:
     """``function(function(initializer, leaf0), leaf1)`` and so on over the leaves of `tree`; TypeError for no leaves
     and no `initializer`.
@@ -122,12 +122,12 @@ def tree_reduce(
     >>> jax.tree_util.tree_reduce(lambda x, y: x + y, {'a': 1, 'b': (2, 3)})
     6
     """
-    start = () if initializer is _REQUIRED else (initializer,)
+    start = () if initializer is _REQUIRED_ARGUMENT else (initializer,)
     return functools.reduce(function, tree_leaves(tree, is_leaf), *start)
 
 
 def tree_reduce_associative(
-    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _REQUIRED, is_leaf: IsLeaf = None
+    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _REQUIRED_ARGUMENT, is_leaf: IsLeaf = None
 ) -> Any:
     """The leaves of `tree` joined by an associative `operation`, in a balanced order of log2(n) steps.
 
@@ -143,7 +143,7 @@ def tree_reduce_associative(
     """
     values = tree_leaves(tree, is_leaf)
     if not values:
-        if identity is _REQUIRED:
+        if identity is _REQUIRED_ARGUMENT:
             raise TypeError("tree_reduce_associative: the tree has no leaves; give an identity.")
         return identity
     while len(values) > 1:

@@ -309,7 +309,7 @@ def _check_flatten(flatten_func: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def flattened_pair(found: Any, node: Any) -> tuple[Any, Any]:
-    """What a flatten function gave for `node`; ValueError unless it is a tuple of children, which can be iterated over, and metadata."""
+    """The pair (children, metadata) from a flatten function for `node`; ValueError if it returned anything else."""
     if isinstance(found, tuple) and len(found) == 2:
         if hasattr(found[0], "__iter__") or hasattr(found[0], "__getitem__"):
             return found

@@ -108,7 +108,7 @@ class WrappedFun:
         return run(*args, **kwargs)
 
     def with_unknown_names(self) -> WrappedFun:
-        """The same: names of arguments and results are not kept here."""
+        """This object: names of arguments and results are not kept."""
         return self
 
     def _key(self) -> tuple[Any, ...]:

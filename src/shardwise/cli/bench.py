@@ -34,7 +34,7 @@ from shardwise.runtime.processes import launched_rank
 
 NAME = "bench"
 _ROWS = 20
-_INSTALLED = "import importlib.util, sys; sys.exit(importlib.util.find_spec('jaxlib') is None)"
+_JAXLIB_CHECK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('jaxlib') is None)"
 
 
 def register(commands: Any) -> None:
@@ -114,7 +114,7 @@ def _interpreter(given: str, program: UserProgram) -> str:
     python = sys.executable if given == "jax" else shutil.which(given)
     if python is None:
         raise UsageError(f"--beside {given}: there is no Python {given}; give the path of one that has JAX")
-    if subprocess.run([python, "-c", _INSTALLED], env=clean_environment(None), check=False).returncode:
+    if subprocess.run([python, "-c", _JAXLIB_CHECK], env=clean_environment(None), check=False).returncode:
         raise UsageError(f"--beside {given}: {python} has no JAX; give the path of a Python that has it")
     return python
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 
-_COMPILING = "/jax/core/compile/"  # how the events of tracing and compiling begin
+_COMPILE_EVENTS = "/jax/core/compile/"  # how the events of tracing and compiling begin
 _MAKERS = ("jit", "pjit", "pmap")
 
 
@@ -68,7 +68,7 @@ class Clock:
                     setattr(owner, name, functools.update_wrapper(functools.partial(self._make, maker), maker))
 
     def _hear(self, event: str, seconds: float, **kwargs: Any) -> None:
-        if event.startswith(_COMPILING):
+        if event.startswith(_COMPILE_EVENTS):
             self._compiled += seconds
 
     def _make(self, maker: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -76,14 +76,14 @@ class Clock:
         once = any(options.get(name) not in (None, ()) for name in ("donate_argnums", "donate_argnames"))
         made = maker(*args, **options)
         if args or "fun" in options or "f" in options:
-            return Timed(made, self, once)
+            return TimedFunction(made, self, once)
 
-        def decorate(function: Any) -> Timed:
-            return Timed(made(function), self, once)
+        def decorate(function: Any) -> TimedFunction:
+            return TimedFunction(made(function), self, once)
 
         return decorate
 
-    def call(self, timed: Timed, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+    def call(self, timed: TimedFunction, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Call the function. The call counts unless it is a part of another, or of a trace."""
         if getattr(self._inside, "yes", False):
             return timed.inner(*args, **kwargs)
@@ -103,7 +103,7 @@ class Clock:
             self._inside.yes = False
         return result
 
-    def _row(self, timed: Timed, frame: FrameType) -> Row:
+    def _row(self, timed: TimedFunction, frame: FrameType) -> Row:
         caller: FrameType | None = frame
         while caller is not None and caller.f_code.co_filename.startswith(self._foreign):
             caller = caller.f_back
@@ -112,7 +112,7 @@ class Clock:
         return self.rows.setdefault((*timed.identity, site), Row(*timed.identity, site))
 
 
-class Timed:
+class TimedFunction:
     """A jitted function whose calls a clock times; in all else it is that function."""
 
     def __init__(self, inner: Any, clock: Clock, once: bool, identity: tuple[str, str] | None = None) -> None:
@@ -142,7 +142,7 @@ class Timed:
 class _Stage:
     """A result of `lower` or `trace`, up to the compiled function, whose calls are timed."""
 
-    def __init__(self, inner: Any, timed: Timed) -> None:
+    def __init__(self, inner: Any, timed: TimedFunction) -> None:
         self._inner, self._timed = inner, timed
 
     def __getattr__(self, name: str) -> Any:
@@ -153,7 +153,7 @@ class _Stage:
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         timed = self._timed
-        return Timed(self._inner.compile(*args, **kwargs), timed.clock, timed.once, timed.identity)
+        return TimedFunction(self._inner.compile(*args, **kwargs), timed.clock, timed.once, timed.identity)
 
 
 def _identity(function: Any) -> tuple[str, str]:

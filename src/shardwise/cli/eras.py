@@ -22,7 +22,7 @@ from shardwise.cli.era_names import ONLY_BEFORE, ONLY_TODAY
 
 _ERA: dict[str, str] = {**dict.fromkeys(ONLY_BEFORE, BEFORE), **dict.fromkeys(ONLY_TODAY, TODAY)}
 _LAST_NAMES = sorted({re.split(r"[.(]", name.replace("=)", ""))[-1] for name in _ERA})
-_MENTIONED = re.compile(r"\b(?:" + "|".join(_LAST_NAMES) + r")\b")
+_MENTION_PATTERN = re.compile(r"\b(?:" + "|".join(_LAST_NAMES) + r")\b")
 _GUARDS = re.compile(r"hasattr|getattr|version|TYPE_CHECKING|find_spec")
 # Distributions with other names than their modules; to ask for those of all modules reads all that is installed.
 _DISTRIBUTIONS = {"haiku": "dm-haiku", "orbax": "orbax-checkpoint", "ott": "ott-jax"}
@@ -43,7 +43,7 @@ class Sign:
 
 
 @dataclass
-class _Reading(ast.NodeVisitor):
+class _SourceReader(ast.NodeVisitor):
     """The signs and imports of one source. A name that the source tries, or asks for before it uses it, is no sign."""
 
     file: str
@@ -169,8 +169,8 @@ def _majority(signs: Sequence[Sign]) -> Sign | None:
     return next(sign for sign in signs if sign.era == era)
 
 
-def _read(name: str, text: str, at_import: bool = False) -> _Reading:
-    reading = _Reading(name, at_import=at_import)
+def _read(name: str, text: str, at_import: bool = False) -> _SourceReader:
+    reading = _SourceReader(name, at_import=at_import)
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # the run will tell
@@ -222,7 +222,7 @@ def _of_library(name: str) -> list[Sign]:
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         files = [f for f in sorted(Path(folder).rglob("*.py")) if "test" not in f.name and "tests" not in f.parts]
         for file, text in _texts(files):
-            if "jax" in text and _MENTIONED.search(text):
+            if "jax" in text and _MENTION_PATTERN.search(text):
                 signs += _read(f"{name}/{Path(file).relative_to(folder).as_posix()}", text, at_import=True).signs
     return signs
 

@@ -16,7 +16,7 @@ from shardwise.runtime.processes import launched_rank, processors
 
 _THREADS = "OMP_NUM_THREADS"
 # Open MPI's leave to start more processes than there are processors.
-_CROWDED = ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
+_OVERSUBSCRIPTION = ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
 
 
 def add_processes(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def launch(command: str, program: UserProgram, processes: int, options: Mapping[
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     words = [launcher, "-n", str(processes), sys.executable, "-m", "shardwise", command, *given, *program.words()]
     sys.stdout.flush()
-    os.execve(launcher, words, dict([_CROWDED]) | dict(os.environ) | threads_of_each(processes, os.environ))
+    os.execve(launcher, words, dict([_OVERSUBSCRIPTION]) | dict(os.environ) | threads_of_each(processes, os.environ))
 
 
 def find_launcher() -> str | None:

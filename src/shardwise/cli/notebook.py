@@ -18,7 +18,7 @@ import tokenize
 from pathlib import Path
 from typing import Any
 
-_SKIPPED = ("autoreload", "cd", "conda", "config", "load_ext", "matplotlib", "pip", "reload_ext", "env", "xmode")
+_SKIPPED_MAGICS = ("autoreload", "cd", "conda", "config", "load_ext", "matplotlib", "pip", "reload_ext", "env", "xmode")
 _TRANSPARENT = ("time", "timeit")
 _MAGIC_OPTIONS = re.compile(r"(-\w+\s+(\d+\s+)?)*")
 
@@ -78,7 +78,7 @@ def _python_source(source: str, name: str) -> str:
             continue
         indent = line[: len(line) - len(line.lstrip())]
         word, _, rest = text.lstrip("%").partition(" ")
-        if text.startswith("!") or word in _SKIPPED:
+        if text.startswith("!") or word in _SKIPPED_MAGICS:
             print(f"{name}: left out: {text}", file=sys.stderr)
             lines[i] = indent + "pass"
         elif word in _TRANSPARENT:

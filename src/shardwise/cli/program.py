@@ -27,8 +27,8 @@ from shardwise.cli import eras, notebook
 from shardwise.runtime.processes import launched_rank
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_INTERRUPTED = 130  # the exit status of shells for a program ended by Ctrl-C
-_INHERITED = ("SHARDWISE_RUN_PREFIX", "SHARDWISE_DIALECT")
+_INTERRUPT_STATUS = 130  # the exit status of shells for a program ended by Ctrl-C
+_INHERITED_VARIABLES = ("SHARDWISE_RUN_PREFIX", "SHARDWISE_DIALECT")
 _CHILDREN = os.path.join(_HERE, "children")  # found by the Python that a child runs
 
 
@@ -205,7 +205,7 @@ def clean_environment(devices: int | None) -> dict[str, str]:
 
     It is what this one was before `prepare`: without the paths by which children inherit the alias.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in _INHERITED}
+    environment = {name: value for name, value in os.environ.items() if name not in _INHERITED_VARIABLES}
     if (path := os.environ.get("PYTHONPATH")) is not None:
         environment["PYTHONPATH"] = os.pathsep.join(p for p in path.split(os.pathsep) if p != _CHILDREN)
     environment.setdefault("JAX_PLATFORMS", "cpu")
@@ -288,7 +288,7 @@ def run_to_end(
         for text in (program.as_module(error), advice(error) if advice else ""):
             if text:
                 print(text, file=sys.stderr)
-        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+        return _INTERRUPT_STATUS if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 

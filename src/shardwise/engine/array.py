@@ -21,7 +21,7 @@ from shardwise.base.treedef import leaf_type
 from shardwise.engine.host_constants import keep_constant, known_constant
 from shardwise.engine.host_values import host_values
 from shardwise.engine.planned import check_room, recorder
-from shardwise.engine.shards import Held, Shard, local_places, shard_places
+from shardwise.engine.shards import Shard, ShardData, local_places, shard_places
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import (
     Array,
@@ -147,7 +147,7 @@ class ArrayImpl(Array):
         if not self._sig.spans:
             return self.addressable_shards
         own = {shard.device: shard for shard in self.addressable_shards}
-        held = Held(self)
+        held = ShardData(self)
         return [own.get(place.device) or Shard(held, place) for place in shard_places(self._sig)]
 
     @property
@@ -155,7 +155,7 @@ class ArrayImpl(Array):
         """One Shard per device of this process, in the sharding's device order."""
         self._check_alive()
         if self._shards is None:
-            held = Held(self)
+            held = ShardData(self)
             self._shards = [Shard(held, place) for place in local_places(self._sig)]
         return list(self._shards)
 
@@ -238,7 +238,7 @@ class ArrayImpl(Array):
             run = recorder()
             if run is None:
                 self._npy = value
-            elif is_hollow(value):  # the recorder hears of each line that reads it
+            elif is_hollow(value):  # the recorder notes each line that reads it
                 run.read(self.shape, self.dtype)
         return value
 

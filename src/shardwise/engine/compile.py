@@ -44,7 +44,7 @@ from shardwise.sharding import Device, Mesh, PmapSharding, Sharding, SingleDevic
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.derive import is_abstract
 
-Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
+OwnershipRule = Callable[[Sequence[Signature], bool], Sequence[int]]
 
 
 @pause_collector
@@ -56,7 +56,7 @@ def compile_program(
     names: Sequence[str] = (),
     default_mesh: Mesh | None = None,
     legacy: bool = False,
-    owned: Owned | None = None,
+    owned: OwnershipRule | None = None,
     jitted: bool = False,
     runs: bool = True,
 ) -> Executable:
@@ -78,7 +78,7 @@ def compile_program(
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
     without_data = recorder() is not None or devices[0].client.stands_for_all
     if runs and not without_data:
-        look_ahead(program)  # libraries load while the passes run
+        look_ahead(program)  # loads libraries while the passes run
     meshes = _meshes(program, devices, in_sigs, out_shardings, ranked, default_mesh)
     seconds["inline"] = time.perf_counter() - start
     inlined = program
@@ -193,7 +193,7 @@ def _result_shardings(
 def _source_meshes(
     program: Program, in_meshes: Sequence[Any], named: Sequence[Sharding | Mesh], devices: tuple[Device, ...]
 ) -> dict[Any, Mesh]:
-    """For values that follow from one equation that names a mesh, or from several that name the same, that mesh: results wear it.
+    """For values that follow from equations that all name one mesh: that mesh, which results wear.
 
     Values to which arguments on other meshes contribute are left out, and so is everything where no other mesh is named.
     """

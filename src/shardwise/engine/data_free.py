@@ -24,7 +24,7 @@ from shardwise.runtime.hollow import hollow, is_hollow
 from shardwise.sharding import Mesh, Sharding
 
 # Bytes of an operand or a result of a single op that is computed: such an op takes less than a millisecond.
-COMPUTED = 1 << 16
+COMPUTED_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class DataFree(LoweredProgram):
         """Whether it is one op on one device, without loops or functions of the user's, of little data."""
         return (
             not self.owned
-            and all(sig.aval.nbytes <= COMPUTED for sig in (*self.in_sigs, *self.out_sigs))
+            and all(sig.aval.nbytes <= COMPUTED_BYTES for sig in (*self.in_sigs, *self.out_sigs))
             and not any(calls_user(e) or any(True for _ in subprograms(e.params)) for e in self.program.equations)
         )
 

@@ -167,7 +167,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
 
 
 def _in_space(x: Any, space: Space) -> Sharding | None:
-    """Where `x` lies, with the name of another memory. None for traced values, and where the value's own memory will do."""
+    """The sharding of `x` with another memory; None for traced values, and if the value is in that memory already."""
     if space.value is None or isinstance(x, Tracer) or not is_eager():
         return None
     if isinstance(x, ArrayImpl):
@@ -376,7 +376,7 @@ device_put_op.eager = _put_eagerly
 
 
 def abstract(sharding: NamedSharding) -> NamedSharding:
-    """The same spec over the abstract mesh."""
+    """The sharding with the same spec over the abstract mesh."""
     mesh = sharding.mesh
     return NamedSharding(mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh, sharding.spec)
 

@@ -38,7 +38,7 @@ from shardwise.sharding import SingleDeviceSharding
 from shardwise.sharding.backend import default_device
 
 _cache: Bounded[Any, Executable] = Bounded()
-_known = _cache.get
+_cached_executable = _cache.get
 at_clear(_cache.clear)
 
 
@@ -76,7 +76,7 @@ class EagerTrace(Trace):
             else:  # like `params_key`, without the call
                 values = params.values()
                 key = (op, context_token(), *operands, *params, *values, *map(type, values))
-            executable = _known(key)
+            executable = _cached_executable(key)
         except TypeError:  # a param that does not hash, or a tracer
             key = executable = None
             operands = ()
@@ -127,7 +127,7 @@ def run_composed(fun: Callable[..., Array], static: Hashable, *args: ArrayImpl |
     `fun` applies ops without effects and gives one result; it is the same object at each call.
     """
     key = (fun, context_token(), static, *[a._sig if type(a) is ArrayImpl else a.aval for a in args])
-    executable = _known(key)
+    executable = _cached_executable(key)
     if executable is None:
         sigs = [literal_signature(a) if isinstance(a, Literal) else a._sig for a in args]
         names = _operand_names(len(args))

@@ -17,7 +17,7 @@ from shardwise.base import config
 from shardwise.base.collector import pause_collector
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.errors import about
-from shardwise.base.events import COMPILED, record_event_duration_secs
+from shardwise.base.events import COMPILE_EVENT, record_event_duration_secs
 from shardwise.base.generated import define
 from shardwise.base.shapes import Ndarray
 from shardwise.engine.array import ArrayImpl, nothing
@@ -32,7 +32,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.blocks import BlockForm
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.processes import FEW, MASK, Announced, history
+from shardwise.runtime.processes import FEW, MASK, AnnouncedProgram, history
 from shardwise.runtime.stepped import SteppedPlan
 from shardwise.sharding.device import install_kept
 from shardwise.sharding.ownership import takes_part
@@ -114,7 +114,7 @@ class Executable(LoweredProgram):
             plan = Plan(device_program, context.env, taken)
         if grid.spans:  # all processes run this one program
             hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
-            self._announced = Announced(
+            self._announced = AnnouncedProgram(
                 plan,
                 grid.ranks,
                 self.folded_program,
@@ -131,7 +131,7 @@ class Executable(LoweredProgram):
         self.call = call
         self._plan = plan  # the last of all: another thread may ask whether this is done
         seconds["codegen"] = time.perf_counter() - start - (sum(seconds.values()) - before)
-        record_event_duration_secs(COMPILED, sum(seconds.values()), fun_name=f"jit({self.name})")
+        record_event_duration_secs(COMPILE_EVENT, sum(seconds.values()), fun_name=f"jit({self.name})")
         if observe is not None:
             self.call = observe(self)
 
@@ -250,22 +250,26 @@ class Executable(LoweredProgram):
             lines.append(run_line)
         if not checks:
             lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in taken]
-        for i, sig in enumerate(self.out_sigs):
-            constants[f"s{i}"] = sig
-            lines += [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
-            form = self.grid.form(sig.aval.shape, self.out_dims[i])
-            if form is sig.form:
-                lines += [f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
-            else:  # the result's own mesh divides the devices in another way than the grid
-                cut = self.grid.kept_whole and not sig.kept_whole
-                constants[f"dense{i}"] = _cutter_of(form, sig) if cut else form.to_dense
-                lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
+        for i in range(len(outs)):
+            lines += self._result_lines(i, constants)
             if told is not None:
                 lines.append(f"    x{i}._origin = origin + {i}")
         results = ", ".join(f"x{i}" for i in range(len(outs)))
         lines.append(f"    return {results}" if single else f"    return [{results}]")
         define("\n".join(lines), f"<call of {self.name}>", constants)
         return constants["call"]
+
+    def _result_lines(self, i: int, constants: dict[str, Any]) -> list[str]:
+        """The lines of `call` that make an Array of result i; adds what they name to `constants`."""
+        sig = constants[f"s{i}"] = self.out_sigs[i]
+        lines = [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
+        form = self.grid.form(sig.aval.shape, self.out_dims[i])
+        if form is sig.form:
+            return [*lines, f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
+        # The result's own mesh divides the devices in another way than the grid.
+        cut = self.grid.kept_whole and not sig.kept_whole
+        constants[f"dense{i}"] = _cutter_of(form, sig) if cut else form.to_dense
+        return [*lines, f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
 
 
 def _cutter_of(form: BlockForm, sig: Signature) -> Callable[[Ndarray], Ndarray]:

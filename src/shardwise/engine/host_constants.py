@@ -15,12 +15,12 @@ from shardwise.base.shapes import Ndarray
 from shardwise.engine.signature import Signature
 from shardwise.runtime.hollow import is_hollow
 
-_known: dict[int, tuple[ref[Ndarray], ref[Any]]] = {}
+_constants: dict[int, tuple[ref[Ndarray], ref[Any]]] = {}
 
 
 def known_constant(value: Ndarray, sig: Signature) -> Any:
     """The constant that was made of this very array, if it has the array's values now and this signature; otherwise None."""
-    entry = _known.get(id(value))
+    entry = _constants.get(id(value))
     constant = entry[1]() if entry is not None and entry[0]() is value else None
     return constant if constant is not None and constant._sig is sig and _same_values(constant.dense, value) else None
 
@@ -30,11 +30,11 @@ def keep_constant(value: Ndarray, constant: Any) -> None:
     key = id(value)
 
     def forget(gone: ref[Any]) -> None:
-        entry = _known.get(key)
+        entry = _constants.get(key)
         if entry is not None and (gone is entry[0] or gone is entry[1]):  # another array may have the number by now
-            _known.pop(key, None)
+            _constants.pop(key, None)
 
-    _known[key] = (ref(value, forget), ref(constant, forget))
+    _constants[key] = (ref(value, forget), ref(constant, forget))
 
 
 def _same_values(dense: Ndarray, value: Ndarray) -> bool:

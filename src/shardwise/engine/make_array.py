@@ -321,7 +321,7 @@ def _calls(shape: Shape, sharding: Sharding) -> _Calls:
 
 @recent(4096)
 def _committed_signature(shape: Shape, dtype: DType, sharding: Sharding) -> Signature:
-    """That of committed arrays with no weak type."""
+    """The signature of committed arrays with a strong type."""
     return signature(array_type(shape, dtype, False, sharding), sharding, True)
 
 

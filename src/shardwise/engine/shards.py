@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from shardwise.engine.array import ArrayImpl
 
 
-class Held:
-    """The data that the shards of an array read, not the array, which keeps the shards: both are freed without the collector."""
+class ShardData:
+    """The data that the shards of an array read. It does not refer to the array, so that no cycle waits for the garbage collector."""
 
     __slots__ = ("_dense", "_error", "block", "kind", "sig")
 
@@ -65,11 +65,11 @@ class ShardPlace:
         self.local = device.is_local
         self.nothing = nothing  # the part adds nothing to a sum over devices
         self._sig: Signature | None = None
-        # Of the block met last (nearly all of a signature have one shape): its shape, the part's index, and the part's shape if the part
+        # For the last block (nearly all of a signature have one shape): its shape, the part's index, and the part's shape if the part
         # repeats elements.
         self._cut: tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...] | None] = (), (), None
 
-    def data(self, held: Held) -> ArrayImpl:
+    def data(self, held: ShardData) -> ArrayImpl:
         """The part of an array: a view, not a copy. RuntimeError if the array was deleted."""
         block = held.block
         if block is None or not self.at:
@@ -161,7 +161,7 @@ class Shard:
 
     __slots__ = ("_data", "_held", "_place")
 
-    def __init__(self, held: Held, place: ShardPlace) -> None:
+    def __init__(self, held: ShardData, place: ShardPlace) -> None:
         self._held = held
         self._place = place
         self._data: ArrayImpl | None = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.caches import Interned
+from shardwise.base.caches import InternTable
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import ShapedArray
 from shardwise.runtime.blocks import BlockForm, block_form
@@ -91,7 +91,7 @@ class Signature:
         return local_part(dense, self.tiling.ways, self.positions)
 
 
-_signatures: Interned[tuple[Any, ...], Signature] = Interned()
+_signatures: InternTable[tuple[Any, ...], Signature] = InternTable()
 
 
 def signature(

@@ -245,7 +245,7 @@ def sm3(step_size: Any, momentum: float = 0.9) -> tuple[Init, Update, GetParams]
 
 
 def constant(step_size: Any) -> Schedule:
-    """The same step size always."""
+    """A constant step size."""
     return lambda i: step_size
 
 

@@ -3,11 +3,9 @@
 In: programs of either era. Out: `pjit`, `shard_map` and `shard` under their old paths, `checkify`, `mesh_utils`, `multihost_utils`.
 """
 
-import importlib as _importlib
 import typing as _typing
 
-from shardwise.base.gone import no_attribute as _no_attribute
-from shardwise.base.listing import package_listing as _package_listing
+from shardwise.base.doors import open_package as _open_package
 from shardwise.base.overrides import disable_x64 as disable_x64
 from shardwise.base.overrides import enable_x64 as enable_x64
 from shardwise.ops.control.callback import io_callback as io_callback
@@ -39,44 +37,11 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.experimental import topologies as topologies
     from shardwise.experimental import xla_metadata as xla_metadata
     from shardwise.experimental.hijax import cur_qdd as cur_qdd
-
-_MODULES = (
-    "array_serialization",
-    "checkify",
-    "compilation_cache",
-    "colocated_python",
-    "compute_on",
-    "custom_partitioning",
-    "hijax",
-    "jet",
-    "key_reuse",
-    "layout",
-    "mesh_utils",
-    "mosaic",
-    "multihost_utils",
-    "ode",
-    "pallas",
-    "pjit",
-    "random",
-    "roofline",
-    "serialize_executable",
-    "shard",
-    "shard_alike",
-    "shard_map",
-    "sparse",
-    "topologies",
-    "xla_metadata",
-)
-
-
-if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
-
-    def __getattr__(name: str) -> _typing.Any:
-        if name in _MODULES:
-            return _importlib.import_module(f"{__name__}.{name}")
-        if name == "cur_qdd":
-            return _importlib.import_module(f"{__name__}.hijax").cur_qdd
-        raise _no_attribute(__name__, name)
-
-
-__dir__ = _package_listing(__name__, *_MODULES, "cur_qdd")
+else:
+    __getattr__, __dir__ = _open_package(
+        __name__,
+        "array_serialization checkify compilation_cache colocated_python compute_on custom_partitioning hijax jet key_reuse layout "
+        "mesh_utils mosaic multihost_utils ode pallas pjit random roofline serialize_executable shard shard_alike shard_map sparse "
+        "topologies xla_metadata",
+        hijax="cur_qdd",
+    )

@@ -1,4 +1,4 @@
-"""Where a part of a program computes: on the device, or on its host. Here both are the same processor."""
+"""The processor of a part of a program: the device, or its host. Here both are the same."""
 
 from __future__ import annotations
 

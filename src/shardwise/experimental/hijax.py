@@ -66,7 +66,7 @@ class HiPrimitive:
         self.name = name
 
     def to_lojax(self, *args: Any, **params: Any) -> Any:
-        """What the primitive gives of concrete values, computed by functions on arrays."""
+        """The primitive's results for concrete values, computed by functions on arrays."""
         raise NotImplementedError(f"the primitive {self.name} has no rule to_lojax. Define the method")
 
     def bind(self, *args: Any, **params: Any) -> Any:
@@ -97,7 +97,7 @@ class aval_method:
         self.fun = fun
 
 
-_declared: dict[type, Callable[[Any], Any]] = {}
+_type_functions: dict[type, Callable[[Any], Any]] = {}
 
 
 def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
@@ -108,7 +108,7 @@ def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
     ...     pass
     >>> jax.experimental.hijax.register_hitype(Box, lambda box: "a box")
     """
-    _declared[val_cls] = typeof_fn
+    _type_functions[val_cls] = typeof_fn
 
 
 def cur_qdd(x: Any) -> Any:
@@ -124,7 +124,7 @@ def cur_qdd(x: Any) -> Any:
 
 
 def _may_change(x: Any) -> bool:
-    typeof = _declared.get(type(x))
+    typeof = _type_functions.get(type(x))
     return typeof is not None and bool(getattr(typeof(x), "has_qdd", False))
 
 

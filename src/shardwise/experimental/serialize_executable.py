@@ -152,10 +152,10 @@ def deserialize_and_load(
     )
     parts = _Unpickler(buffer, devices).load()
     entry = _compile_anew(parts, out_tree, None if execution_devices is None else devices[ids[0]])
-    return Compiled(_Loaded(parts, in_tree, out_tree, entry))
+    return Compiled(_LoadedProgram(parts, in_tree, out_tree, entry))
 
 
-class _Loaded(Lowered):
+class _LoadedProgram(Lowered):
     """A lowered function that was traced in another process."""
 
     def __init__(self, parts: Mapping[str, Any], in_tree: PyTreeDef, out_tree: PyTreeDef, entry: Entry) -> None:

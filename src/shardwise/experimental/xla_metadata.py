@@ -13,7 +13,7 @@ __all__ = ["set_xla_metadata"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Noted:
+class _NoMetadata:
     def __call__(self, function: F) -> F:
         """`function` itself: as a decorator it leaves compiled functions with their methods."""
         return function
@@ -34,7 +34,7 @@ def set_xla_metadata(x: Any = None, **notes: Any) -> Any:
     ...     print(jnp.sin(0.0))
     0.0
     """
-    return _Noted() if x is None else x
+    return _NoMetadata() if x is None else x
 
 
 __dir__ = _listing(__name__)

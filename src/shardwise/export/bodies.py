@@ -331,7 +331,7 @@ def _shardings(trace: Traced) -> tuple[tuple[NamedSharding | None, ...], tuple[N
 
 
 def _own_sharding(leaf: Any, sig: Signature) -> Sharding | None:
-    """What an argument itself says: that of an array which is placed, or of a struct, which may lie on an `AbstractMesh`."""
+    """The sharding of the argument itself: of a placed array, or of a struct, which may lie on an `AbstractMesh`."""
     if isinstance(leaf, Abstract) and leaf.over is not None:
         return leaf.over
     return sig.sharding if sig.committed else None

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.caches import Interned
+from shardwise.base.caches import InternTable
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.export.dims import SymbolicDim, evaluate_size
 from shardwise.export.samples import Samples
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var
 from shardwise.ir.digest import ProgramDigest
 
-_interned: Interned[tuple[Any, ...], SymbolicArray] = Interned()
+_interned: InternTable[tuple[Any, ...], SymbolicArray] = InternTable()
 _MARKS = ("mesh", "spec", "vma", "unreduced", "reduced")
 
 
@@ -118,10 +118,10 @@ def template_of(programs: Sequence[Program], samples: Samples) -> Program:
     Raises:
         Unlike: there is none.
     """
-    return _Joined(samples).program(programs)
+    return _TemplateBuilder(samples).program(programs)
 
 
-class _Joined:
+class _TemplateBuilder:
     def __init__(self, samples: Samples) -> None:
         self.samples = samples
         self.known: dict[tuple[int, ...], Program] = {}

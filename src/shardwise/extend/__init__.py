@@ -1,9 +1,8 @@
 """`shardwise.extend`: the pieces that libraries built on programs use, named as in jax.extend."""
 
-import importlib as _importlib
 import typing as _typing
 
-from shardwise.base.gone import no_attribute as _no_attribute
+from shardwise.base.doors import open_package as _open_package
 from shardwise.base.refused import refuse_below as _refuse_below
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
@@ -14,7 +13,6 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.extend import random as random
     from shardwise.extend import source_info_util as source_info_util
 
-_MODULES = ("backend", "core", "ifrt_programs", "linear_util", "random", "source_info_util")
 _DIALECTS = "arith builtin chlo func math memref mpmd scf sdy sparse_tensor stablehlo vector"
 # Libraries of kernels import it beside functions that need none of it.
 _refuse_below(
@@ -22,14 +20,5 @@ _refuse_below(
     ("mlir", "mlir.ir", "mlir.passmanager", "mlir.dialects", *(f"mlir.dialects.{name}" for name in _DIALECTS.split())),
 )
 
-
-if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
-
-    def __getattr__(name: str) -> _typing.Any:
-        if name in _MODULES:
-            return _importlib.import_module(f"{__name__}.{name}")
-        raise _no_attribute(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return list(_MODULES)
+if not _typing.TYPE_CHECKING:
+    __getattr__, __dir__ = _open_package(__name__, "backend core ifrt_programs linear_util random source_info_util")

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from shardwise.base.listing import listing as _listing
-from shardwise.base.tracebacks import EXCLUDED as _EXCLUDED
+from shardwise.base.tracebacks import EXCLUDED_PATHS as _EXCLUDED_PATHS
 from shardwise.ir.program import Source as _Source
 from shardwise.ir.program import source_text as _source_text
 from shardwise.ir.sources import NameStack as NameStack
@@ -92,7 +92,7 @@ def summarize(source_info: SourceInfo, num_frames: int = 1) -> str:
 
 def register_exclusion(path: str) -> None:
     """Frames of files below `path` are hidden from tracebacks and are no source lines of programs."""
-    _EXCLUDED.append(path)
+    _EXCLUDED_PATHS.append(path)
 
 
 __dir__ = _listing(__name__)

@@ -1,12 +1,12 @@
 """`shardwise.interpreters`: rules of new primitives, and paths under which programs of JAX's early years find old types.
 
-
 In: such a program's imports. Out: `pxla` with the parts of a PmapSharding, and in both modules errors that name what replaces the
 old array types.
 """
 
-import importlib as _importlib
 import typing as _typing
+
+from shardwise.base.doors import open_package as _open_package
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.interpreters import ad as ad
@@ -15,17 +15,5 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.interpreters import partial_eval as partial_eval
     from shardwise.interpreters import pxla as pxla
     from shardwise.interpreters import xla as xla
-
-_MODULES = ("ad", "batching", "mlir", "partial_eval", "pxla", "xla")
-
-
-if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
-
-    def __getattr__(name: str) -> _typing.Any:
-        if name in _MODULES:
-            return _importlib.import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_MODULES)}.")
-
-
-def __dir__() -> list[str]:
-    return list(_MODULES)
+else:
+    __getattr__, __dir__ = _open_package(__name__, "ad batching mlir partial_eval pxla xla")

@@ -9,7 +9,7 @@ from shardwise.base.listing import listing as _listing
 from shardwise.extend.linear_util import WrappedFun
 from shardwise.ir import (
     Equation,
-    Narrowed,
+    NarrowedEquation,
     ProgramTrace,
     ShapedArray,
     Tracer,
@@ -108,7 +108,7 @@ class PartialTrace(ProgramTrace):
         if op.narrow is None:
             return {}
         narrow, part_of = op.narrow, LiveResults().part_of
-        parts: list[Narrowed] = [narrow(params, [i == j for j in range(count)], part_of) for i in range(count)]
+        parts: list[NarrowedEquation] = [narrow(params, [i == j for j in range(count)], part_of) for i in range(count)]
         found = [not any(unknown[j] for j in part.operands) for part in parts]
         if not any(found):
             return {}

@@ -4,7 +4,7 @@ In: op calls on arrays, tracers and literals (`bind`). Out: `Program`s, or execu
 """
 
 from shardwise.ir.boxes import Box as Box
-from shardwise.ir.collective import Absorbed as Absorbed
+from shardwise.ir.collective import AbsorbedReduction as AbsorbedReduction
 from shardwise.ir.collective import Collective as Collective
 from shardwise.ir.keys import ExactParams as ExactParams
 from shardwise.ir.keys import SharedParams as SharedParams
@@ -12,7 +12,7 @@ from shardwise.ir.keys import exact as exact
 from shardwise.ir.keys import exact_items as exact_items
 from shardwise.ir.keys import note_params as note_params
 from shardwise.ir.keys import params_key as params_key
-from shardwise.ir.narrowed import Narrowed as Narrowed
+from shardwise.ir.narrowed import NarrowedEquation as NarrowedEquation
 from shardwise.ir.narrowed import PartOf as PartOf
 from shardwise.ir.narrowed import ProgramPart as ProgramPart
 from shardwise.ir.op import ElementRead as ElementRead

@@ -21,7 +21,7 @@ Values = Sequence[Any]  # one device's operands
 
 
 @dataclass(frozen=True, slots=True)
-class Absorbed:
+class AbsorbedReduction:
     """A collective as a reduction over its axes that the op which produced its operand may run in its own kernel.
 
     `kind` names the monoid. `rest`, if any, is the op (with params) that turns the reduction's result into the collective's, without
@@ -59,7 +59,7 @@ class Collective:
     sent_of: Callable[[Types, Params, Mapping[str, int]], int] | None = None
     moves: bool = False
     computes: bool = False
-    absorbed: Callable[[Params], Absorbed | None] | None = None
+    absorbed: Callable[[Params], AbsorbedReduction | None] | None = None
     exchange: Callable[[Sequence[Values], Params], list[Any]] | None = None
     alone: Callable[[int, Values, Params], Any] | None = None
     called: Callable[[Params], str] | None = None

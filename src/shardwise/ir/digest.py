@@ -25,7 +25,7 @@ from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Literal
 from shardwise.sharding import AbstractMesh, Device, Mesh, NamedSharding, PartitionSpec, Sharding
 
-Ordered = Callable[[Equation], bool]
+OrderRule = Callable[[Equation], bool]
 _SIZE = 16  # bytes
 
 
@@ -37,7 +37,7 @@ class ProgramDigest:
     if it is in the sequence.
     """
 
-    def __init__(self, program: Program, ordered: Ordered) -> None:
+    def __init__(self, program: Program, ordered: OrderRule) -> None:
         self._ordered = ordered
         self._values: dict[Var, bytes] = {}
         self.sequence: list[tuple[bytes, Equation]] = []
@@ -72,7 +72,7 @@ class ProgramDigest:
         return self._values[atom]
 
 
-def _has_order(eqn: Equation, ordered: Ordered) -> bool:
+def _has_order(eqn: Equation, ordered: OrderRule) -> bool:
     return ordered(eqn) or any(_has_order(e, ordered) for _, p in subprograms(eqn.params) for e in p.equations)
 
 
@@ -88,7 +88,7 @@ def _never(eqn: Equation) -> bool:
     return False
 
 
-def encode_params(value: Any, ordered: Ordered = _never) -> bytes:
+def encode_params(value: Any, ordered: OrderRule = _never) -> bytes:
     """Bytes that are equal for equal params: numbers by type and bits, arrays by content, programs by digest.
 
     Functions count by their name and code, and by the numbers and functions that they capture; other captured values may differ

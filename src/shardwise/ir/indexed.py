@@ -1,4 +1,4 @@
-"""`Indexed`: the windows that an op reads or writes at starts given by operands."""
+"""`IndexedWindows`: the windows that an op reads or writes at starts given by operands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
+class IndexedWindows:
     """Windows of operand 0 whose starts are operands.
 
     `first` is the first operand that holds starts: from there on one scalar per dim, or, if `vectors`, one array whose last dim has a

@@ -1,7 +1,7 @@
-"""`Narrowed`: an equation that gives fewer results, from fewer operands.
+"""`NarrowedEquation`: an equation that gives fewer results, from fewer operands.
 
-In: an equation of an op with `Op.narrow`, and which of its results are wanted. Out: its `Narrowed`, which `passes.live_results` puts
-in its place. `narrow_call` is the rule of ops that call one program.
+In: an equation of an op with `Op.narrow`, and which of its results are wanted. Out: its `NarrowedEquation`, which
+`passes.live_results` puts in its place. `narrow_call` is the rule of ops that call one program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
+class NarrowedEquation:
     """The params of the equation, and the positions of the operands and results that it keeps, in order."""
 
     params: Params
@@ -59,7 +59,7 @@ PartOf = Callable[[Program, Sequence[int]], ProgramPart]
 
 def narrow_call(
     params: Params, wanted: Sequence[bool], part_of: PartOf, *, per_operand: str = "", per_result: Sequence[str] = ()
-) -> Narrowed:
+) -> NarrowedEquation:
     """The call of a program for the wanted results, with the operands that they follow from.
 
     Args:
@@ -76,4 +76,4 @@ def narrow_call(
         changed[per_operand] = tuple([params[per_operand][i] for i in part.inputs])
     for name in per_result:
         changed[name] = tuple([params[name][i] for i in results])
-    return Narrowed({**params, **changed}, part.inputs, results)
+    return NarrowedEquation({**params, **changed}, part.inputs, results)

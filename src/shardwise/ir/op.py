@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir.boxes import Box
 from shardwise.ir.collective import Collective
-from shardwise.ir.indexed import Indexed
+from shardwise.ir.indexed import IndexedWindows
 from shardwise.ir.key_uses import KeyUses
 from shardwise.ir.region import Region
 from shardwise.ir.shown import AS_IT_IS, Shown
@@ -24,7 +24,7 @@ Types = tuple[ShapedArray, ...]
 
 
 class Steps(NamedTuple):
-    """What a kernel does that runs an algorithm.
+    """The work of a kernel that runs an algorithm.
 
     Attributes:
         algorithm: its name; "" where there is none.
@@ -293,7 +293,7 @@ class Op:
     transcendental: bool = False
     makes_nan: bool | None = None
     divisor: int | None = None
-    indexed: Callable[..., Indexed | None] | None = None
+    indexed: Callable[..., IndexedWindows | None] | None = None
     keys: KeyUses | Callable[..., KeyUses] | None = None
     product: bool = False
     region: Callable[..., Region] | None = None

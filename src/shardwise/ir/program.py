@@ -47,7 +47,7 @@ class Need(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where an equation comes from. False where no line is known.
+    """The origin of an equation. False if no line is known.
 
     Attributes:
         file: of the user's code.

@@ -2,8 +2,8 @@
 
 A reference has a *frame*, an array, at the trace that made it, and at each trace whose program takes its array as an input. Code traced
 inside reads the frame of the nearest trace around it. A write goes to that frame, too, through transforms that run ops at once; the
-program of a trace between them would not say it. Such a trace ends with `Undeclared`, upon which `with_references` traces again with the
-references' arrays as inputs and results.
+program of a trace between them would not say it. Such a trace ends with `UndeclaredReferenceError`; then `with_references` traces again
+with the references' arrays as inputs and results.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BY_IDENTITY: Setting[bool] = Setting("references_by_identity", False)
 STEPPED_OUT: Setting[tuple[Any, ...]] = Setting("stepped_out_traces", (), traced=False)
 
 
-# What was recorded of the call that is tried again with more references, as `Undeclared.recorded` or what its catcher made of it.
-RECORDED: Setting[Any] = Setting("recorded_before", None, traced=False)
+# The record of a call that is traced again with more references: `UndeclaredReferenceError.recorded`, or what its catcher made of it.
+RECORDED_CALL: Setting[Any] = Setting("recorded_before", None, traced=False)
 
 
-class Undeclared(NotImplementedError):
+class UndeclaredReferenceError(NotImplementedError):
     """A traced function uses references that are no inputs of its program.
 
     `recorded` is what was traced all the same, for whoever calls it again with the references: its trace, program and captured values. The
@@ -50,7 +50,7 @@ class Undeclared(NotImplementedError):
         self.recorded = recorded
 
 
-class Ended(ValueError):
+class EndedReferenceError(ValueError):
     """A reference is used after the function that made it, or got it as an argument, had ended."""
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class Reference:
         """The trace around this one."""
         outer = getattr(trace, "parent", None)
         if outer is None:
-            raise Ended
+            raise EndedReferenceError
         return outer
 
     def return_error(self, function: str, kind: str, path: str = "") -> ValueError:
@@ -198,9 +198,9 @@ class Reference:
             "references cannot be returned. Return its array, ref[...]."
         )
 
-    def undeclared_error(self, references: Sequence[Reference], recorded: Any) -> Undeclared:
+    def undeclared_error(self, references: Sequence[Reference], recorded: Any) -> UndeclaredReferenceError:
         """The error of a program that uses these references."""
-        return Undeclared(references, recorded)
+        return UndeclaredReferenceError(references, recorded)
 
     def leave(self, trace: Trace) -> Array | None:
         """Forget the array at a trace that has ended, and return it."""
@@ -237,7 +237,7 @@ class ReferenceView:
         raise NotImplementedError
 
     def take_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
-        """What makes the view again of a reference and of arrays, which hashes, and the arrays of this one."""
+        """A hashable constructor of such views, from a reference and arrays, and the arrays of this view."""
         raise NotImplementedError
 
 
@@ -325,7 +325,7 @@ def hold_references(references: Sequence[Reference], values: Sequence[Array]) ->
             r.exchange(v)
 
 
-class Standing:
+class ProxiedReferences:
     """References that others stand for while a function is traced: what is written to those is written to these, and nothing else."""
 
     __slots__ = ("_references", "_written")
@@ -364,12 +364,12 @@ def over_state(fun: Callable[..., Any], references: Sequence[Reference]) -> Call
 def call_closing_over(
     closed: Sequence[Reference], call: Callable[[Sequence[Reference]], Any], recorded: Any = None
 ) -> Any:
-    """``call(closed)``, with more references where the function that it traces closes over them. `recorded`: see `RECORDED`."""
+    """``call(closed)``, with more references where the function that it traces closes over them. `recorded`: see `RECORDED_CALL`."""
     while True:
         try:
-            with RECORDED.override(recorded):
+            with RECORDED_CALL.override(recorded):
                 return call(closed)
-        except Undeclared as error:
+        except UndeclaredReferenceError as error:
             new = [r for r in error.references if not any(r is c for c in closed)]
             if not new:
                 raise
@@ -395,7 +395,7 @@ def trace_with_state(
             program, consts = trace_program(
                 with_state, [*types, *[r.held().aval for r in references]], name, trace=trace
             )
-        except Undeclared as error:
+        except UndeclaredReferenceError as error:
             if error.recorded is None or error.recorded[0] is not trace:
                 raise
             _, program, consts = error.recorded

@@ -34,13 +34,13 @@ class NameStack(NamedTuple):
 
 
 class SourceInfo(NamedTuple):
-    """Where something comes from: its line in the user's code, which is None if none is known, and the scopes around it."""
+    """An origin: the line in the user's code (None if unknown) and the scopes around it."""
 
     traceback: Source | None
     name_stack: NameStack
 
     def replace(self, *, traceback: Source | None = None, name_stack: NameStack | None = None) -> SourceInfo:
-        """The same with some parts changed."""
+        """This source with some fields replaced."""
         return SourceInfo(traceback or self.traceback, self.name_stack if name_stack is None else name_stack)
 
 

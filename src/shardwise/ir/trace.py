@@ -95,7 +95,7 @@ class Tracer(Array):
         self.owner = trace
 
     def describe(self) -> str:
-        """Where the value came from, for error messages."""
+        """The origin of the value, for error messages."""
         return ""
 
     def __repr__(self) -> str:
@@ -285,7 +285,7 @@ def infer_types(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any
         return _infer(op, in_types, params)
     try:  # type rules may read the context mesh and the x64 flag
         key = (op, in_types, context_token(), *params_key(op, params))
-        found = _inferred.get(key)
+        found = _inferred_types.get(key)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
@@ -294,12 +294,12 @@ def infer_types(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any
         if note_params(op, params):
             return infer_types(op, in_types, params)
         found = _infer(op, in_types, params)
-        _inferred[key] = found
+        _inferred_types[key] = found
     return found
 
 
-_inferred: Bounded[Any, tuple[ShapedArray, ...]] = Bounded(8192)
-at_clear(_inferred.clear)
+_inferred_types: Bounded[Any, tuple[ShapedArray, ...]] = Bounded(8192)
+at_clear(_inferred_types.clear)
 
 
 def _infer(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any]) -> tuple[ShapedArray, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.caches import Interned
+from shardwise.base.caches import InternTable
 from shardwise.base.dtypes import float0, issubdtype, short_name
 from shardwise.base.shapes import Axes
 from shardwise.sharding import AbstractMesh, AxisType, ManualAxisType, NamedSharding, PartitionSpec, get_abstract_mesh
@@ -20,7 +20,7 @@ from shardwise.sharding import AbstractMesh, AxisType, ManualAxisType, NamedShar
 Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
 
 NO_AXES: frozenset[str] = frozenset()
-_interned: Interned[tuple[Any, ...], ShapedArray] = Interned()
+_array_types: InternTable[tuple[Any, ...], ShapedArray] = InternTable()
 
 
 class ShapedArray:
@@ -69,7 +69,7 @@ class ShapedArray:
         elif config.jax_remove_size_one_mesh_axis_from_type:
             spec = kept_spec(mesh, spec)
         key = (shape, dtype, weak_type, mesh, spec, vma, unreduced, reduced)
-        found = _interned.get(key)
+        found = _array_types.get(key)
         if found is not None:
             return found
         if not isinstance(dtype, np.dtype) and not hasattr(dtype, "physical"):
@@ -94,7 +94,7 @@ class ShapedArray:
         itemsize = int(dtype.itemsize)
         put(self, "itemsize", itemsize)
         put(self, "nbytes", size * itemsize)
-        return _interned.keep(key, self)
+        return _array_types.keep(key, self)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"cannot assign to field {name!r} of a type; use update({name}=...)")
@@ -147,7 +147,7 @@ class ShapedArray:
         return NamedSharding(mesh, PartitionSpec(*entries, **marks))
 
     def strip_weak_type(self) -> ShapedArray:
-        """The same type with a strong dtype."""
+        """This type with a strong dtype."""
         return self.update(weak_type=False) if self.weak_type else self
 
     def str_short(self, short_dtypes: bool = True) -> str:
@@ -209,7 +209,7 @@ class ReferenceType(ShapedArray):
     __str__ = __repr__
 
 
-_references: Interned[ShapedArray, ReferenceType] = Interned()
+_references: InternTable[ShapedArray, ReferenceType] = InternTable()
 
 
 def kept_spec(mesh: AbstractMesh, spec: Spec) -> Spec:

@@ -3,10 +3,9 @@
 In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do; each function is one fused computation.
 """
 
-import importlib as _importlib
 import typing as _typing
 
-from shardwise.base.listing import package_listing as _package_listing
+from shardwise.base.doors import open_package as _open_package
 from shardwise.nn.activations import celu as celu
 from shardwise.nn.activations import elu as elu
 from shardwise.nn.activations import gelu as gelu
@@ -46,25 +45,10 @@ if _typing.TYPE_CHECKING:
     from shardwise.nn.scaled import get_scaled_dot_general_config as get_scaled_dot_general_config
     from shardwise.nn.scaled import scaled_dot_general as scaled_dot_general
     from shardwise.nn.scaled import scaled_matmul as scaled_matmul
-
-# Imported when first used: many programs need activations alone, and initializers bring the random numbers.
-_LATER = {
-    "dot_product_attention": "attention",
-    "get_scaled_dot_general_config": "scaled",
-    "scaled_dot_general": "scaled",
-    "scaled_matmul": "scaled",
-}
-
-
-if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
-
-    def __getattr__(name: str) -> _typing.Any:
-        if name == "initializers":
-            return _importlib.import_module("shardwise.nn.initializers")
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(_importlib.import_module(f"shardwise.nn.{_LATER[name]}"), name)
-        return value
-
-
-__dir__ = _package_listing(__name__, "initializers", *_LATER)
+else:  # many programs need activations alone, and initializers bring the random numbers
+    __getattr__, __dir__ = _open_package(
+        __name__,
+        "initializers",
+        attention="dot_product_attention",
+        scaled="get_scaled_dot_general_config scaled_dot_general scaled_matmul",
+    )

@@ -20,7 +20,7 @@ from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.shown_calls import shown_call
 
 # One computation when called on arrays, the body's ops when called while tracing.
-_fused = functools.partial(jit, inline=True)
+_jit_inline = functools.partial(jit, inline=True)
 
 
 # -- rectifiers ------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def relu6(x: Any) -> Array:
     return _relu6(value("relu6", x))
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
     """`x` where it is at least 0, else ``negative_slope * x``.
@@ -101,7 +101,7 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
     return jnp.where(jnp.greater_equal(x, 0), x, jnp.multiply(slope, x))
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """`x` where it is positive, else ``alpha * (exp(x) - 1)``.
@@ -118,7 +118,7 @@ def _elu(x: Array, alpha: Any) -> Array:
     return jnp.where(positive, x, alpha * jnp.expm1(jnp.where(positive, 0.0, x)))
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def celu(x: Any, alpha: Any = 1.0) -> Array:
     """``max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)``: like `elu`, with a continuous derivative.
@@ -130,7 +130,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
     return jnp.maximum(x, 0.0) + jnp.multiply(alpha, jnp.expm1(jnp.divide(jnp.minimum(x, 0.0), alpha)))
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def selu(x: Any) -> Array:
     """`elu` of `x`, scaled so that layers keep mean 0 and variance 1.
@@ -153,7 +153,7 @@ def sigmoid(x: Any) -> Array:
     return lax.logistic(value("sigmoid", x))
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def log_sigmoid(x: Any) -> Array:
     """``log(sigmoid(x))`` without underflow.
@@ -164,7 +164,7 @@ def log_sigmoid(x: Any) -> Array:
     return -_softplus(-array("log_sigmoid", x))
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def silu(x: Any) -> Array:
     """``x * sigmoid(x)``.
@@ -179,7 +179,7 @@ def silu(x: Any) -> Array:
 swish = silu
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def softplus(x: Any) -> Array:
     """``log(1 + exp(x))`` without overflow.
@@ -194,7 +194,7 @@ def _softplus(x: Any) -> Array:
     return jnp.logaddexp(x, 0)
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def squareplus(x: Any, b: Any = 4) -> Array:
     """``(x + sqrt(x**2 + b)) / 2``: like `softplus`, from algebraic functions alone.
@@ -206,7 +206,7 @@ def squareplus(x: Any, b: Any = 4) -> Array:
     return jnp.add(x, jnp.sqrt(jnp.add(jnp.square(x), b))) / 2
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def mish(x: Any) -> Array:
     """``x * tanh(softplus(x))``.
@@ -218,7 +218,7 @@ def mish(x: Any) -> Array:
     return x * jnp.tanh(_softplus(x))
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def soft_sign(x: Any) -> Array:
     """``x / (abs(x) + 1)``.
@@ -233,7 +233,7 @@ def soft_sign(x: Any) -> Array:
 tanh = jnp.tanh
 
 
-@functools.partial(_fused, static_argnames="approximate")
+@functools.partial(_jit_inline, static_argnames="approximate")
 def gelu(x: Any, approximate: bool = True) -> Array:
     """`x` times the normal distribution function of `x`: by tanh if `approximate`, else by the error function.
 
@@ -248,7 +248,7 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     return (0.5 * x * lax.erfc(-x * half)).astype(x.dtype)
 
 
-@functools.partial(_fused, static_argnames="axis")
+@functools.partial(_jit_inline, static_argnames="axis")
 @shown_call("axis")
 def glu(x: Any, axis: int = -1) -> Array:
     """The first half of `x` along `axis` times the sigmoid of the second half. ValueError for an odd size.
@@ -267,7 +267,7 @@ def glu(x: Any, axis: int = -1) -> Array:
 # -- piecewise linear or quadratic ones ------------------------------------------------------------------------
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def hard_tanh(x: Any) -> Array:
     """`x` moved into the range from -1 to 1.
@@ -279,7 +279,7 @@ def hard_tanh(x: Any) -> Array:
     return jnp.where(x > 1, 1, jnp.where(x < -1, -1, x))
 
 
-@_fused
+@_jit_inline
 def hard_sigmoid(x: Any) -> Array:
     """``relu6(x + 3) / 6``.
 
@@ -294,7 +294,7 @@ def _hard_sigmoid(x: Any) -> Array:
     return _relu6(jnp.add(x, 3.0)) / 6.0
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def hard_silu(x: Any) -> Array:
     """``x * hard_sigmoid(x)``.
@@ -309,7 +309,7 @@ def hard_silu(x: Any) -> Array:
 hard_swish = hard_silu
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def sparse_plus(x: Any) -> Array:
     """0 below -1, `x` above 1, and ``(x + 1)**2 / 4`` between.
@@ -321,7 +321,7 @@ def sparse_plus(x: Any) -> Array:
     return jnp.where(x <= -1.0, 0.0, jnp.where(x >= 1.0, x, (x + 1.0) ** 2 / 4))
 
 
-@_fused
+@_jit_inline
 @shown_call()
 def sparse_sigmoid(x: Any) -> Array:
     """0 below -1, 1 above 1, and ``(x + 1) / 2`` between.

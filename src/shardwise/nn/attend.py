@@ -86,12 +86,12 @@ def group_heads(x: Array, groups: int) -> Array:
 
 
 def valid_queries(masks: Masks, steps: int) -> Array | None:
-    """Which queries count, bool[B, T]; None if all do."""
+    """The mask of queries, bool[B, T]; None if all count."""
     return None if masks.q_lengths is None else jnp.arange(steps)[None, :] < masks.q_lengths[:, None]
 
 
 def allowed_products(masks: Masks, band: Band, steps: int, keys: int, groups: int) -> Array | None:
-    """Which products count, broadcastable to [B, K, G, T, S]; None if all do."""
+    """The mask of products, broadcastable to [B, K, G, T, S]; None if all count."""
     mask, q_lengths, kv_lengths = masks
     conditions: list[Array] = []
     if mask is not None:

@@ -3,12 +3,10 @@
 In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do. Each module lists its public names in `__all__`.
 """
 
-import importlib as _importlib
 import sys as _sys
 import typing as _typing
 
-from shardwise.base.gone import no_attribute as _no_attribute
-from shardwise.base.listing import package_listing as _package_listing
+from shardwise.base.doors import open_package as _open_package
 from shardwise.numpy.binary import *  # noqa: F403
 from shardwise.numpy.bits import *  # noqa: F403
 from shardwise.numpy.constants import *  # noqa: F403
@@ -56,13 +54,5 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
 _install_operators()
 _sign_methods(_sys.modules[__name__])
 
-
-if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
-
-    def __getattr__(name: str) -> _typing.Any:
-        if name in ("fft", "linalg"):
-            return _importlib.import_module(f"shardwise.numpy.{name}")
-        raise _no_attribute("shardwise.numpy", name)
-
-
-__dir__ = _package_listing(__name__, "fft", "linalg")
+if not _typing.TYPE_CHECKING:
+    __getattr__, __dir__ = _open_package(__name__, "fft linalg")

@@ -78,11 +78,8 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None)
 
 @shown_call("axis dtype out")
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """The products of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array).
-
-    Args:
-        dtype: the result's; by default that of `a`, for bools the default integer.
-        out: only None, as arrays are immutable; NotImplementedError otherwise.
+    """The products of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array). `dtype` and
+    `out` as for `cumsum`.
 
     >>> jnp.cumprod(jnp.array([1, 2, 3, 4]))
     Array([ 1,  2,  6, 24], dtype=int32)

@@ -106,11 +106,8 @@ def fftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm
 
 
 def ifftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The inverse of `fftn`: `a` transformed back over `axes` (default: all), cut or padded to `s`.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    """The inverse of `fftn`: `a` transformed back over `axes` (default: all), cut or padded to `s`. `norm` as for
+    `fftn`.
 
     >>> jnp.fft.ifftn(jnp.ones((2, 2)))
     Array([[1.+0.j, 0.+0.j],
@@ -120,12 +117,8 @@ def ifftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, nor
 
 
 def rfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The transform of the reals `a` over `axes` (default: all), cut or padded to `s`: the last axis keeps ``n // 2 +
-    1`` points. ValueError for complex operands.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    """The transform of the reals `a` over `axes` (default: all), cut or padded to `s`: the last axis keeps ``n // 2
+    + 1`` points. ValueError for complex operands. `norm` as for `fftn`.
 
     >>> jnp.fft.rfftn(jnp.ones((2, 2)))
     Array([[4.+0.j, 0.+0.j],
@@ -136,11 +129,7 @@ def rfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, nor
 
 def irfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
     """The inverse of `rfftn` over `axes` (default: all) of `a`; the last axis gets ``2 * (n - 1)`` points unless `s`
-    says otherwise.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    says otherwise. `norm` as for `fftn`.
 
     >>> jnp.fft.irfftn(jnp.fft.rfftn(jnp.eye(2)))
     Array([[1., 0.],
@@ -161,11 +150,7 @@ def _along_one(name: str, kind: FftType, a: Any, n: int | None, axis: int | None
 
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of `a` along one axis, cut or padded to `n` points: f32[m] -> c64[n].
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    """The transform of `a` along one axis, cut or padded to `n` points: f32[m] -> c64[n]. `norm` as for `fftn`.
 
     Raises:
         ValueError: `axis` is a sequence or out of range, `n` is below 1, or `norm` is another word.
@@ -177,11 +162,7 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
 
 
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `fft`: `a` transformed back along `axis`, cut or padded to `n` points.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    """The inverse of `fft`: `a` transformed back along `axis`, cut or padded to `n` points. `norm` as for `fftn`.
 
     >>> jnp.fft.ifft(jnp.array([4.0, 0.0, 0.0, 0.0]))
     Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
@@ -191,10 +172,7 @@ def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The transform of the reals `a` along `axis`: f32[m] -> c64[n // 2 + 1]. ValueError for complex operands.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    `norm` as for `fftn`.
 
     >>> jnp.fft.rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
     Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
@@ -204,10 +182,7 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `rfft` along `axis` for the half spectrum `a`: c64[m] -> f32[n], by default 2 * (m - 1) points.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    `norm` as for `fftn`.
 
     >>> jnp.fft.irfft(jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0, 4.0])))
     Array([1., 2., 3., 4.], dtype=float32)
@@ -217,11 +192,7 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The transform along `axis` of values with Hermitian symmetry, given in `a` as their first half: c64[m] ->
-    f32[n], default 2 * (m - 1).
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    f32[n], default 2 * (m - 1). `norm` as for `fftn`.
 
     Raises:
         ValueError: `axis` is a sequence, or `n` is below 1.
@@ -238,11 +209,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `hfft` along `axis` for the reals `a`: f32[m] -> c64[n // 2 + 1].
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    """The inverse of `hfft` along `axis` for the reals `a`: f32[m] -> c64[n // 2 + 1]. `norm` as for `fftn`.
 
     Raises:
         ValueError: `axis` is a sequence, `n` is below 1, or `a` is complex.
@@ -272,11 +239,7 @@ def _along_two(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence
 
 
 def fft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The transform of `a` over two `axes`, cut or padded to `s`.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    """The transform of `a` over two `axes`, cut or padded to `s`. `norm` as for `fftn`.
 
     >>> jnp.fft.fft2(jnp.eye(2))
     Array([[2.+0.j, 0.+0.j],
@@ -286,11 +249,7 @@ def fft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: s
 
 
 def ifft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse of `fft2`: `a` transformed back over two `axes`, cut or padded to `s`.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    """The inverse of `fft2`: `a` transformed back over two `axes`, cut or padded to `s`. `norm` as for `fftn`.
 
     >>> jnp.fft.ifft2(jnp.fft.fft2(jnp.eye(2)))
     Array([[1.+0.j, 0.+0.j],
@@ -301,11 +260,7 @@ def ifft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: 
 
 def rfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
     """The transform of the reals `a` over two `axes`, cut or padded to `s`, of which the last keeps ``n // 2 + 1``
-    points.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    points. `norm` as for `fftn`.
 
     >>> jnp.fft.rfft2(jnp.eye(2))
     Array([[2.+0.j, 0.+0.j],
@@ -315,11 +270,8 @@ def rfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: 
 
 
 def irfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse of `rfft2`: `a` transformed back to reals over two `axes`, of which `s` gives the sizes.
-
-    Args:
-        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
-            'ortho'.
+    """The inverse of `rfft2`: `a` transformed back to reals over two `axes`, of which `s` gives the sizes. `norm` as
+    for `fftn`.
 
     >>> jnp.fft.irfft2(jnp.fft.rfft2(jnp.eye(2)))
     Array([[1., 0.],
@@ -346,10 +298,8 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of `rfft`'s points for samples `d` apart: 0, 1, ..., n // 2 divided by ``d * n``.
-
-    Args:
-        device: where the result lives: a Device or Sharding.
+    """The frequencies of `rfft`'s points for samples `d` apart: 0, 1, ..., n // 2 divided by ``d * n``. `device` as
+    for `fftfreq`.
 
     >>> jnp.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)

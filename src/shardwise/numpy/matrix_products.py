@@ -37,11 +37,8 @@ def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_el
 def vecdot(
     x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
 ) -> Array:
-    """Sums of products of `x1` and `x2` along `axis`, `x1` conjugated; see `shardwise.numpy.vecdot`.
-
-    Args:
-        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
-        preferred_element_type: the dtype to add products up in, and the result's.
+    """Sums of products of `x1` and `x2` along `axis`, `x1` conjugated; see `shardwise.numpy.vecdot`. `precision` and
+    `preferred_element_type` as for `matmul`.
 
     >>> jnp.linalg.vecdot(jnp.array([1, 2]), jnp.array([3, 4]))
     Array(11, dtype=int32)
@@ -119,9 +116,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Array:
     """The product of the sequence `arrays` of matrices in the cheapest order; the first and the last may be vectors.
-
-    Args:
-        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+    `precision` as for `matmul`.
 
     Raises:
         ValueError: there are fewer than two arrays, or their shapes do not fit.

@@ -36,11 +36,7 @@ def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
 @shown_call("axis out keepdims", name="_nanargmin")
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """The index of the least element of `a` along `axis` (None: of the flattened array), without NaNs; -1 where all
-    are NaN.
-
-    Args:
-        out: only None, as arrays are immutable; NotImplementedError otherwise.
-        keepdims: keep the dim, with size 1.
+    are NaN. `out` and `keepdims` as for `nanargmax`.
 
     >>> jnp.nanargmin(jnp.array([1.0, jnp.nan, 3.0]))
     Array(0, dtype=int32)

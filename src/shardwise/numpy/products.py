@@ -73,11 +73,7 @@ def matmul(
     are rows or columns.
 
     Raises ValueError for scalars and for batch dims that do not broadcast, TypeError if the contracted sizes differ.
-
-    Args:
-        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
-        preferred_element_type: the dtype to add products up in, and the result's.
-        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+    `precision`, `preferred_element_type` and `out_sharding` as for `dot`.
 
     >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 2], [3, 4]]))
     Array([[ 7, 10],
@@ -137,10 +133,7 @@ def matmul(
 @composed_function(2)
 def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
     """The sum of products of all elements of `a` and `b`, those of `a` conjugated; TypeError unless the sizes agree.
-
-    Args:
-        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
-        preferred_element_type: the dtype to add products up in, and the result's.
+    `precision` and `preferred_element_type` as for `dot`.
 
     >>> jnp.vdot(jnp.array([1j]), jnp.array([2j]))
     Array(2.+0.j, dtype=complex64)
@@ -158,11 +151,7 @@ def vecdot(
 ) -> Array:
     """Sums of products of `x1` and `x2` along `axis`, `x1` conjugated; the other dims broadcast.
 
-    ValueError if the sizes along `axis` differ.
-
-    Args:
-        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
-        preferred_element_type: the dtype to add products up in, and the result's.
+    ValueError if the sizes along `axis` differ. `precision` and `preferred_element_type` as for `dot`.
 
     >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 2], [3, 4]]))
     Array([ 5, 25], dtype=int32)
@@ -242,12 +231,8 @@ def tensordot(
 ) -> Array:
     """Sum products over the last `axes` dims of `a` and the first of `b`, or over pairs of dims ``(a_axes, b_axes)``.
 
-    TypeError if the axes do not pair up or their sizes differ.
-
-    Args:
-        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
-        preferred_element_type: the dtype to add products up in, and the result's.
-        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+    TypeError if the axes do not pair up or their sizes differ. `precision`, `preferred_element_type` and
+    `out_sharding` as for `dot`.
 
     >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((3, 4, 5))).shape
     (2, 5)
@@ -288,11 +273,8 @@ def _axis_pairs(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], t
 
 @composed_function(2)
 def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
-    """Sums of products over the last dims of `a` and `b`: [..., n] x [..., n]; scalars multiply.
-
-    Args:
-        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
-        preferred_element_type: the dtype to add products up in, and the result's.
+    """Sums of products over the last dims of `a` and `b`: [..., n] x [..., n]; scalars multiply. `precision` and
+    `preferred_element_type` as for `dot`.
 
     >>> jnp.inner(jnp.array([1, 2]), jnp.array([3, 4]))
     Array(11, dtype=int32)

@@ -165,11 +165,7 @@ def nanpercentile(
 @shown_call("axis out overwrite_input keepdims")
 def median(a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
     """The middle of the sorted elements of `a` over `axis`, the mean of the two middle ones for an even number.
-
-    Args:
-        out: only None, as arrays are immutable; ValueError otherwise.
-        overwrite_input: only False, as arrays are immutable; ValueError otherwise.
-        keepdims: keep the reduced dims, with size 1.
+    `out`, `overwrite_input` and `keepdims` as for `quantile`.
 
     >>> jnp.median(jnp.array([7.0, 1.0, 3.0, 5.0]))
     Array(4., dtype=float32)
@@ -181,12 +177,7 @@ def median(a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = 
 def nanmedian(
     a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """The median of `a` over `axis`, without NaNs.
-
-    Args:
-        out: only None, as arrays are immutable; ValueError otherwise.
-        overwrite_input: only False, as arrays are immutable; ValueError otherwise.
-        keepdims: keep the reduced dims, with size 1.
+    """The median of `a` over `axis`, without NaNs. `out`, `overwrite_input` and `keepdims` as for `quantile`.
 
     >>> jnp.nanmedian(jnp.array([1.0, jnp.nan, 3.0]))
     Array(2., dtype=float32)

@@ -181,15 +181,8 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The product of `a` over `axis`. Bools and small integers are multiplied as int32 (or uint32).
-
-    Args:
-        dtype: the dtype of the computation and of the result.
-        out: only None, as arrays are immutable; NotImplementedError otherwise.
-        keepdims: keep the reduced dims, with size 1.
-        initial: a number that is combined with the result, and the result for no elements.
-        where: bools that broadcast with `a`; elements where they are false are left out.
-        promote_integers: False keeps the dtype of bools and small integers.
+    """The product of `a` over `axis`. Bools and small integers are multiplied as int32 (or uint32). `dtype`, `out`,
+    `keepdims`, `initial`, `where` and `promote_integers` as for `sum`.
 
     >>> jnp.prod(jnp.array([[1, 2], [3, 4]]), axis=0)
     Array([3, 8], dtype=int32)
@@ -271,11 +264,7 @@ amax, amin = rename_function(max, "amax"), rename_function(min, "amin")
 
 @shown_call("axis out keepdims", name="_ptp")
 def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
-    """The distance from the least to the greatest element of `a` over `axis`.
-
-    Args:
-        out: only None, as arrays are immutable; NotImplementedError otherwise.
-        keepdims: keep the reduced dims, with size 1.
+    """The distance from the least to the greatest element of `a` over `axis`. `out` and `keepdims` as for `sum`.
 
     >>> jnp.ptp(jnp.array([3, 9, 5]))
     Array(6, dtype=int32)
@@ -333,10 +322,7 @@ def _truth(
 
 @shown_call("axis keepdims")
 def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The number of elements of `a` over `axis` that are not 0.
-
-    Args:
-        keepdims: keep the reduced dims, with size 1.
+    """The number of elements of `a` over `axis` that are not 0. `keepdims` as for `sum`.
 
     >>> jnp.count_nonzero(jnp.array([[0, 7], [8, 9]]), axis=0)
     Array([1, 2], dtype=int32)

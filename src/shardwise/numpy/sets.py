@@ -378,7 +378,7 @@ def setdiff1d(
     return _fill_missing(_take_rows(x, places), exists, fill, weak=True)
 
 
-class _Merged(NamedTuple):
+class _MergedArrays(NamedTuple):
     """Two arrays sorted together, equal elements in their old order."""
 
     values: Array
@@ -387,7 +387,7 @@ class _Merged(NamedTuple):
     first_of_group: Array  # for each the place of the first of its equals
 
 
-def _merge_arrays(name: str, ar1: Any, ar2: Any) -> tuple[_Merged | None, Array, int]:
+def _merge_arrays(name: str, ar1: Any, ar2: Any) -> tuple[_MergedArrays | None, Array, int]:
     """Both arrays merged (None if there is nothing), joined, and the size of the first."""
     x, y = flat(checked(name, ar1)), flat(checked(name, ar2, 1))
     both = lax.concatenate(promote_dtypes(x, y), 0)
@@ -402,7 +402,7 @@ def _merge_arrays(name: str, ar1: Any, ar2: Any) -> tuple[_Merged | None, Array,
     new = lax.bitwise_or(_differs(values, True), lax.bitwise_and(_differs(values, False), _differs(second, False)))
     starts = lax.concatenate([lax.full((1,), True, np.bool_), new], 0)
     first = lax.cummax(where_(starts, positions, literal(0, index)))
-    return _Merged(values, order, second, first), both, n
+    return _MergedArrays(values, order, second, first), both, n
 
 
 def intersect1d(

@@ -215,7 +215,7 @@ def _scatter_ring(scatter: Equation, dot: Equation) -> list[Equation] | None:
 
 
 def _result_dim(dot: Equation, side: int, dim: int) -> int | None:
-    """Where a free dim of an operand stands in the result; None of others."""
+    """The result's dim of an operand's free dim; None for other dims."""
     dims = dot.params["dimension_numbers"]
     free = free_dims(dims, *[a.aval.ndim for a in dot.inputs])
     if dim not in free[side]:

@@ -88,7 +88,7 @@ def _summed_dims(eqn: Equation) -> set[int] | None:
 
 
 def _places(ndim: int, dropped: list[int]) -> Callable[[int], int]:
-    """Where a dim is when some have been dropped."""
+    """The index of a dim after some have been dropped."""
     kept = [d for d in range(ndim) if d not in dropped]
     return kept.index
 

@@ -8,7 +8,7 @@ reduce-scatter keeps each device's own part) folds as well if no axis crosses pr
 from __future__ import annotations
 
 from shardwise.base.shapes import Axes
-from shardwise.ir import Absorbed, Equation, Program, Var, map_equations, map_programs
+from shardwise.ir import AbsorbedReduction, Equation, Program, Var, map_equations, map_programs
 
 
 def fold_reductions(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
@@ -67,12 +67,12 @@ def _fold_in(program: Program, crossing: frozenset[str]) -> Program:
     return Program(program.inputs, kept, program.outputs, program.num_consts, program.name)
 
 
-def _as_reduction(eqn: Equation) -> Absorbed | None:
+def _as_reduction(eqn: Equation) -> AbsorbedReduction | None:
     collective = eqn.op.collective
     return None if collective is None or collective.absorbed is None else collective.absorbed(eqn.params)
 
 
-def _joins(axes: Axes, reduction: Absorbed, maker: Equation, crossing: frozenset[str]) -> bool:
+def _joins(axes: Axes, reduction: AbsorbedReduction, maker: Equation, crossing: frozenset[str]) -> bool:
     """Whether the op that made the operand of a reduction over mesh axes can do the reduction itself."""
     if (
         maker.op.absorbs is None

@@ -19,7 +19,7 @@ import numpy as np
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import DimAxes
 from shardwise.ir import Atom, Equation, Literal, Op, ShapedArray, Var, literal
-from shardwise.ir.indexed import Indexed
+from shardwise.ir.indexed import IndexedWindows
 from shardwise.ops.elementwise.binary import add_p, max_p, min_p
 from shardwise.ops.elementwise.bitwise import and_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
@@ -69,7 +69,7 @@ def looked_up_dims(eqn: Equation) -> dict[int, int]:
     return {d: k for k, (d, size) in enumerate(zip(at.dims, at.sizes, strict=True)) if size != shape[d]}
 
 
-def _indexing_of(eqn: Equation) -> Indexed | None:
+def _indexing_of(eqn: Equation) -> IndexedWindows | None:
     op = eqn.op
     return None if op.indexed is None else op.indexed(eqn.params, tuple([a.aval for a in eqn.inputs]))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Atom, Equation, Narrowed, Program, ProgramPart, Var
+from shardwise.ir import Atom, Equation, NarrowedEquation, Program, ProgramPart, Var
 
 
 class LiveResults:
@@ -20,7 +20,7 @@ class LiveResults:
     def __init__(self) -> None:
         self._parts: dict[tuple[Program, tuple[int, ...]], ProgramPart] = {}
         # By id of the params, which the values keep.
-        self._narrowed: dict[tuple[Any, int, tuple[bool, ...]], tuple[Any, Narrowed | None]] = {}
+        self._narrowed: dict[tuple[Any, int, tuple[bool, ...]], tuple[Any, NarrowedEquation | None]] = {}
 
     def __call__(self, program: Program) -> Program:
         """The program with live results alone; the program itself if all are live."""
@@ -60,7 +60,7 @@ class LiveResults:
         known = self._narrowed.get(key)
         if known is None:
             assert eqn.op.narrow is not None
-            found: Narrowed = eqn.op.narrow(eqn.params, wanted, self.part_of)
+            found: NarrowedEquation = eqn.op.narrow(eqn.params, wanted, self.part_of)
             whole = len(found.results) == len(eqn.outputs) and len(found.operands) == len(eqn.inputs)
             known = self._narrowed[key] = eqn.params, None if whole else found
         new = known[1]

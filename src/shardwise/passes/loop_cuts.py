@@ -71,7 +71,7 @@ class _Whole(Exception):
     """The dim is needed as a whole somewhere."""
 
 
-def cut(program: Program, fewest: int = 2) -> Followed | None:
+def cut(program: Program, fewest: int = 2) -> FollowedDim | None:
     """Where a dim is in each value that has it: of the largest carry, the first dim that can be cut and has the `fewest` entries."""
     (eqn,) = program.equations
     loop = region_of(eqn)
@@ -81,13 +81,13 @@ def cut(program: Program, fewest: int = 2) -> Followed | None:
     for d, n in enumerate(seed.aval.shape):
         if n >= fewest:
             try:
-                return Followed(seed, d, n).through(program)
+                return FollowedDim(seed, d, n).through(program)
             except _Whole:
                 continue
     return None
 
 
-class Followed:
+class FollowedDim:
     """A dim, followed from one value to all that have it."""
 
     def __init__(self, seed: Var, dim: int, size: int) -> None:
@@ -100,7 +100,7 @@ class Followed:
         """Whether its elements stop at different times."""
         return bool(self._apart)
 
-    def through(self, program: Program) -> Followed:
+    def through(self, program: Program) -> FollowedDim:
         """The dim in each value; `_Whole` where parts of it meet."""
         known = 0
         while known != len(self.dims):

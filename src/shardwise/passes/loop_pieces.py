@@ -30,7 +30,7 @@ from shardwise.ir import (
     region_of,
     subprograms,
 )
-from shardwise.passes.loop_cuts import Followed, alone, cut, localize, one_apart, outermost, simple, sweep
+from shardwise.passes.loop_cuts import FollowedDim, alone, cut, localize, one_apart, outermost, simple, sweep
 from shardwise.passes.small import runs_small
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -148,7 +148,7 @@ def _pieces(program: Program) -> Pieces | None:
     return Pieces(tuple(sizes), programs, operands, results)
 
 
-def _step(cut: Followed) -> int:
+def _step(cut: FollowedDim) -> int:
     """The number of entries that go through the loop at once."""
     row = max(v.aval.size // cut.size for v in cut.dims)
     if cut.stop_apart:

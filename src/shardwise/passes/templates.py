@@ -220,7 +220,7 @@ def record(
     pool = [*operands, *literals, *[v for e in made for v in e.outputs]]
     for i, atom in enumerate(pool):
         places.setdefault(atom, i)
-    remembered = _remembered_moves(region, eqn, operands, places, changes) if changes.moves else Remembered()
+    remembered = _remembered_moves(region, eqn, operands, places, changes) if changes.moves else RegionMoves()
     if remembered is None:
         return None
     lines = [
@@ -247,7 +247,7 @@ def record(
     )
 
 
-class Remembered(NamedTuple):
+class RegionMoves(NamedTuple):
     """The fields of a template that say what a region remembers of moved values."""
 
     moves: bool = False
@@ -258,7 +258,7 @@ class Remembered(NamedTuple):
 
 def _remembered_moves(
     region: Region, eqn: Equation, operands: Sequence[Atom], places: Mapping[Atom, int], changes: Changes
-) -> Remembered | None:
+) -> RegionMoves | None:
     """The moves of values that a region remembers of an equation; None if a template cannot say it."""
     inputs = eqn.inputs
     if not region.known.parts.isdisjoint(operands):
@@ -275,4 +275,4 @@ def _remembered_moves(
     copies = tuple([(places[atom], copy, places[copy.atom]) for atom, copy in its_copies])
     cuts = tuple([(places[part], shape, places[whole], dims) for part, shape, whole, dims in its_cuts])
     moved = tuple([(inputs.index(atom), want) for atom, want, _ in changes.asked])
-    return Remembered(True, copies, cuts, moved)
+    return RegionMoves(True, copies, cuts, moved)

@@ -7,7 +7,7 @@ from shardwise.plan.own_run import OwnRun as OwnRun
 from shardwise.plan.own_run import watched_run as watched_run
 from shardwise.plan.points import Point as Point
 from shardwise.plan.report import terminal as _terminal
-from shardwise.plan.search import Found as Found
+from shardwise.plan.search import SearchResult as SearchResult
 from shardwise.plan.search import search as search
 from shardwise.plan.session import Run as Run
 from shardwise.plan.session import StepsDone as StepsDone

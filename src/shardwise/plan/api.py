@@ -44,8 +44,8 @@ def plan(f: Callable[..., Any], *args: Any, on: str | Machine, **kwargs: Any) ->
 def advise(
     f: Callable[..., Any], args: Sequence[Any], *, on: str | Machine, kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Advice, ...]:
-    """What to change of ``f(*args, **kwargs)`` for the machine `on`: the advice of its plan, and the policies of `checkpoint` and the
-    batches that are worth trying, also if the step fits as it is.
+    """Advice for ``f(*args, **kwargs)`` on the machine `on`: that of its plan, and policies of `checkpoint` and batches worth trying, even
+    if the step fits as it is.
 
     >>> step = lambda x, w: jnp.tanh(x @ w).sum()
     >>> args = jax.ShapeDtypeStruct((64, 256), jnp.float32), jax.ShapeDtypeStruct((256, 256), jnp.float32)
@@ -74,7 +74,7 @@ def executable_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 
 def _on_devices(x: Any, machine: Machine) -> Any:
-    """A struct over an AbstractMesh as one over the first devices of the machine."""
+    """A struct over an AbstractMesh, moved to the first devices of the machine."""
     sharding = x.sharding if isinstance(x, ShapeDtypeStruct) else None
     if not isinstance(sharding, NamedSharding) or isinstance(sharding.mesh, Mesh):
         return x

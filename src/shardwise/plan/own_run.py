@@ -27,7 +27,7 @@ _Call = Callable[[Sequence[ArrayImpl | Literal]], list[ArrayImpl]]
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedProgram:
     """A compiled program of the run.
 
     Attributes:
@@ -60,11 +60,11 @@ class OwnRun:
 
     def __init__(self, measure: bool = False) -> None:
         self.measure = measure
-        self.programs: list[Watched] = []
+        self.programs: list[WatchedProgram] = []
 
     def watch(self, executable: Executable, names: Sequence[str]) -> _Call:
         """`executable.call` that counts, and measures if that is asked for."""
-        watched = Watched(executable, tuple(names))
+        watched = WatchedProgram(executable, tuple(names))
         self.programs.append(watched)
         call: _Call = executable.call
 
@@ -79,7 +79,7 @@ class OwnRun:
         called = sorted((w for w in self.programs if w.calls), key=lambda w: (-w.work() * w.calls, -w.calls))
         return tuple(map(self._plan, called))
 
-    def _plan(self, watched: Watched) -> Plan:
+    def _plan(self, watched: WatchedProgram) -> Plan:
         executable = watched.executable
         program = device_program_of(executable, HERE, watched.names, together=True)
         notes = _notes(executable)
@@ -116,7 +116,7 @@ def _notes(executable: Executable) -> list[str]:
     ]
 
 
-def _measure_call(watched: Watched, call: _Call, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+def _measure_call(watched: WatchedProgram, call: _Call, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
     """One call, timed line by line. The trace function that was set before stays in force."""
     plan = watched.executable.plan
     if not isinstance(plan, Code):  # stepped: its programs have no lines
@@ -161,7 +161,7 @@ class _LineTimer:
         return self._step
 
 
-def _by_task(watched: Watched) -> tuple[tuple[int, float], ...]:
+def _by_task(watched: WatchedProgram) -> tuple[tuple[int, float], ...]:
     """The place of the task that stands for each equation, and its seconds: views have none."""
     equations = watched.executable.plan.program.equations
     kernels = [i for i, eqn in enumerate(equations) if eqn.outputs and not is_view(eqn)]

@@ -19,7 +19,7 @@ _FEW = 2  # layouts that this process plans itself
 
 
 class Pool:
-    """So many processes with one step."""
+    """A pool of processes that share one step."""
 
     def __init__(self, step: Step, processes: int) -> None:
         if processes < 1:

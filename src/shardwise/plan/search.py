@@ -1,8 +1,8 @@
 """`search`: layouts of one step, planned one by one; those that no other beats in both time and memory.
 
-In: a function and types of its arguments, or a step of a planned run; the machine. Out: `Found`. Rounds: mesh shapes, each with a few
-layouts of all arguments; policies of checkpointed functions; single arguments otherwise; batches. Each round begins with the best layouts
-of those before it.
+In: a function and types of its arguments, or a step of a planned run; the machine. Out: `SearchResult`. Rounds: mesh shapes, each
+with a few layouts of all arguments; policies of checkpointed functions; single arguments otherwise; batches. Each round begins with the
+best layouts of those before it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The result of a search.
 
     Attributes:
@@ -94,7 +94,7 @@ def search(
     machines: Iterable[str] | None = None,
     layouts: int = LAYOUTS,
     processes: int = 2,
-) -> Found:
+) -> SearchResult:
     """Layouts of ``f(*args, **kwargs)`` on the machine `on`: which are fast, and which take little memory.
 
     Args:
@@ -129,7 +129,7 @@ def search(
         return search_step(executable_of(f, args, kwargs or {}, run.machine), run.machine, choices)
 
 
-def search_step(executable: DataFree, machine: Machine, choices: Choices) -> Found:
+def search_step(executable: DataFree, machine: Machine, choices: Choices) -> SearchResult:
     """`search` of a step that a planned run compiled; to be called within that run."""
     start = time.perf_counter()
     remat = choices.remat
@@ -140,7 +140,7 @@ def search_step(executable: DataFree, machine: Machine, choices: Choices) -> Fou
     points = run.points
     done = [p for p in points.values() if not p.error]
     own_point = points[run.own]
-    return Found(
+    return SearchResult(
         step,
         own_point,
         front_of([p for p in done if p.fits and not p.layout.machine]),

@@ -39,7 +39,7 @@ class StepsDone(BaseException):
 
 
 @dataclass(slots=True)
-class Called:
+class CalledFunction:
     """A function compiled for arguments of some types.
 
     Attributes:
@@ -54,7 +54,7 @@ class Called:
 
     @property
     def executable(self) -> DataFree:
-        """The one that was called most; of several the last: what a first step gets often lies otherwise than its own results."""
+        """The most called one, the last of several: a first step's arguments often lie otherwise than its results."""
         return max(reversed(self.layouts), key=lambda e: self.layouts[e])
 
 
@@ -62,7 +62,7 @@ class Run:
     """The record of a planned run.
 
     Attributes:
-        machine: that is planned for.
+        machine: the target.
         read: 'zeros', 'raise' or 'compute': what reading a value does.
         steps: the number of calls of the largest program after which the run ends; None: it runs to its end.
         programs: those that the user compiled by `jit`, by name and types.
@@ -80,13 +80,13 @@ class Run:
         self.machine = machine
         self.read_mode = read
         self.steps = steps
-        self.programs: dict[Any, list[Called]] = {}
+        self.programs: dict[Any, list[CalledFunction]] = {}
         self.single_ops = 0
         self.last_read = ""
         self._told = False  # that it may have no end
         self._first = 0.0  # when its largest program was first called
-        self._by_executable: dict[DataFree, Called] = {}
-        self._largest: Called | None = None
+        self._by_executable: dict[DataFree, CalledFunction] = {}
+        self._largest: CalledFunction | None = None
         self._notes: dict[tuple[Source | None, str], None] = {}
 
     # -- what the engine tells (`engine.planned.Recorder`) ---------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Run:
         return self.read_mode == "compute"
 
     def note_program(self, executable: DataFree) -> None:
-        """Note a program of the user's, and what of it nobody will run."""
+        """Note a program of the user's, and its parts that nobody will run."""
         silent: set[tuple[Op, int]] = set()  # ops with the ids of their params
         for eqn in executable.program.equations:
             key = (eqn.op, id(eqn.params))
@@ -115,7 +115,7 @@ class Run:
         alike = self.programs.setdefault((program.name, *[(t.shape, t.dtype) for t in types]), [])
         called = next((c for c in alike if _is_like(c.work, work)), None)
         if called is None:
-            alike.append(called := Called(work))
+            alike.append(called := CalledFunction(work))
         called.layouts[executable] = 0
         self._by_executable[executable] = called
 
@@ -137,7 +137,7 @@ class Run:
             self._tell_of_steps(executable.name, called.calls)
 
     def _tell_of_steps(self, name: str, calls: int) -> None:
-        """Once, where the run may have no end."""
+        """Mention `steps`, once, if the run may not end."""
         if calls == 1:
             self._first = time.monotonic()
             return
@@ -151,7 +151,7 @@ class Run:
             )
 
     def read(self, shape: Sequence[int], dtype: Any) -> None:
-        """A value without data is read: zeros with a note, or an error."""
+        """Read a value without data: zeros with a note, or an error."""
         source = user_source()
         shown = f"{dtype.name}[{','.join(map(str, shape))}]"
         if self.read_mode == "raise":
@@ -170,7 +170,7 @@ class Run:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the run passed over, once per line."""
+        """The calls that the run skipped, once per line."""
         return tuple(f"{source_text(source)}: {text}" if source else text for source, text in self._notes)
 
     def plans(self) -> tuple[Plan, ...]:
@@ -187,7 +187,7 @@ class Run:
         """The program with the most work in the run; None if none was compiled."""
         return next((c.executable for c in self._by_work()), None)
 
-    def _by_work(self) -> list[Called]:
+    def _by_work(self) -> list[CalledFunction]:
         compiled = [c for alike in self.programs.values() for c in alike]
         called = [c for c in compiled if c.calls]
         return sorted(called or compiled, key=lambda c: (-c.work * max(c.calls, 1), -c.calls))

@@ -34,7 +34,7 @@ def advise(
     schedule: Schedule,
     transfers: Sequence[Transfer],
 ) -> tuple[Advice, ...]:
-    """What to change of the program."""
+    """Advice: changes of the program that would help."""
     least = LEAST_MEMORY * machine.chip.usable_bytes
     saving = [
         a for a in (*_donations(program, groups, memory, machine), *estimated_splits(program)) if a.nbytes >= least
@@ -123,7 +123,7 @@ def _gathers(t: Transfer) -> bool:
 def _critical(
     schedule: Schedule, transfers: Sequence[Transfer], share: float = LEAST_TIME
 ) -> Iterable[tuple[Transfer, float]]:
-    """Those among these collectives without which the step would be shorter by a share of it, with the seconds."""
+    """The collectives that lengthen the step noticeably, with the seconds that each adds."""
     first: dict[object, Transfer] = {}
     for t in transfers:
         first.setdefault((t.kind, t.axes, t.source.place if t.source else None, t.cause), t)

@@ -1,4 +1,4 @@
-"""Where the axes of a mesh lie in a machine: each axis as segments of physical dims.
+"""The placement of a mesh's axes in a machine: each axis as segments of physical dims.
 
 In: the sizes of the mesh axes, and a `Machine`. Out: a `MeshPlacement`, which `links` reads. The rules are those of
 `mesh_utils.create_device_mesh`: slices and nodes take the outermost axes; within a torus the last axis, which communicates the most,
@@ -60,7 +60,7 @@ class MeshPlacement:
 
 
 def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
-    """Where the axes of a mesh over this machine's devices lie.
+    """The placement of a mesh's axes over this machine's devices.
 
     A mesh of fewer devices than the machine has takes the first ones.
 
@@ -82,7 +82,7 @@ def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
     for index in range(len(machine.levels) - 1, torus[-1], -1):
         within = math.prod(level.size for level in machine.levels[:index])
         quota = -(-math.prod(left.values()) // within)
-        _take_outermost(left, found, machine, index, min(quota, machine.levels[index].size))
+        _take_outermost(left, found, index, min(quota, machine.levels[index].size))
     rest = math.prod(left.values())
     if rest > capacity:
         raise ValueError(
@@ -100,9 +100,7 @@ def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
     return MeshPlacement(machine, {name: tuple(sorted(parts, key=lambda s: s.level)) for name, parts in found.items()})
 
 
-def _take_outermost(
-    left: dict[str, int], found: dict[str, list[Segment]], machine: Machine, index: int, quota: int
-) -> None:
+def _take_outermost(left: dict[str, int], found: dict[str, list[Segment]], index: int, quota: int) -> None:
     """The first axes take the members of a level behind a switch: slices, nodes."""
     stride = quota
     for name, size in left.items():
@@ -212,7 +210,7 @@ def _factors(size: int, free: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def _preference(
     parts: Sequence[int], physical: Sequence[int], used: Sequence[int]
 ) -> tuple[int, int, int, tuple[int, ...]]:
-    """What makes one choice better: more of it in whole dims, more whole dims, then what `create_device_mesh` prefers."""
+    """The rank of a choice: more of it in whole dims, more whole dims, then the preference of `create_device_mesh`."""
     whole = [z for z, n in zip(parts, physical, strict=True) if z == n]
     shared = math.prod(z for z, u in zip(parts, used, strict=True) if u > 1)
     return math.prod(whole), sum(z > 1 for z in whole), shared, tuple(parts)

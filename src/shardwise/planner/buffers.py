@@ -1,4 +1,4 @@
-"""What a device holds at the peak, with a name, a kind and a line for each buffer.
+"""The memory of a device at its peak: a name, a kind and a line for each buffer.
 
 In: spans of values and the groups that make them. Out: `Buffer`s, and the `Memory` of a program.
 """
@@ -36,7 +36,7 @@ NO_HOST_MEMORY = HostMemory()
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one device holds.
+    """The memory of one device.
 
     Attributes:
         arguments, results: bytes; `aliased` are results in the memory of donated arguments.
@@ -87,7 +87,7 @@ def argument_buffers(program: DeviceProgram, held: Callable[[ShapedArray], int])
 
 
 def kind_of(group: Group, var: Var) -> str:
-    """What a buffer is for: the last carry of a loop, entries that it stacks, or one of the others."""
+    """The use of a buffer: the last carry of a loop, entries that it stacks, or another."""
     region = region_of(group.equations[-1]) if group.kind == "loop" else None
     if not isinstance(region, Loop):
         return "temporary"

@@ -1,4 +1,4 @@
-"""What bounds a schedule, and how far the seconds of a plan may be wrong.
+"""The resources that bound a schedule, and the error bars of a plan's seconds.
 
 In: a `Schedule`. Out: shares of its seconds by cause, and an `Interval`.
 """

@@ -41,7 +41,7 @@ def schedule(groups: Sequence[Group], machine: Machine, placement: MeshPlacement
 
 
 @dataclass(slots=True)
-class _Timed:
+class _TimedGroup:
     """A group with its time, or a copy that it waits for, before it is known when it starts.
 
     `seconds` are those of its task, or more beside transfers.
@@ -55,7 +55,7 @@ class _Timed:
 
     @property
     def seconds(self) -> float:
-        """What it takes where it runs."""
+        """The seconds on its stream."""
         return self.task.seconds * self.slower
 
 
@@ -95,26 +95,26 @@ class _Clock:
         plan = _share_bandwidth(timed, free=ahead | behind)
         return plan, before
 
-    def _time_groups(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_Timed], dict[Atom, int]]:
+    def _time_groups(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_TimedGroup], dict[Atom, int]]:
         makers: dict[Atom, int] = {v: i for i, g in enumerate(groups) for v in g.writes}
         chip = self.machine.chip
         near = {v for g in groups for v in g.writes if stays_near(v.aval.nbytes, chip)}
         near |= {v for v in carry if stays_near(v.aval.nbytes, chip)}
-        timed: list[_Timed] = []
-        known: dict[object, _Timed] = {}  # layers of an unrolled model repeat the same groups
+        timed: list[_TimedGroup] = []
+        known: dict[object, _TimedGroup] = {}  # layers of an unrolled model repeat the same groups
         for i, group in enumerate(groups):
             key = _likeness(group, near)
             like = known.get(key)
             if like is None:
                 like = known[key] = self._time(group, near)
             waits_for = {at for v in group.reads if (at := makers.get(v, i)) != i}
-            timed.append(_Timed(like.task, like.streams, like.slower, waits_for))
+            timed.append(_TimedGroup(like.task, like.streams, like.slower, waits_for))
         return timed + self._fetches(groups, timed, makers), makers
 
-    def _fetches(self, groups: Sequence[Group], timed: list[_Timed], makers: dict[Atom, int]) -> list[_Timed]:
+    def _fetches(self, groups: Sequence[Group], timed: list[_TimedGroup], makers: dict[Atom, int]) -> list[_TimedGroup]:
         """The copies of values from the host's memory, each once, for which their readers wait; none where it is the device's."""
         found: dict[Var, int] = {}
-        copies: list[_Timed] = []
+        copies: list[_TimedGroup] = []
         for i, group in enumerate(groups if self.machine.chip.host_bandwidth else ()):
             for var in group.fetched:
                 if var not in found:
@@ -123,11 +123,11 @@ class _Clock:
                     task = _task(group, "move", HOST, seconds, hbm_bytes=var.aval.nbytes, bound="link")
                     before = {makers[var]} if var in makers else set[int]()
                     copy = replace(task, name="fetch", value=var.aval.str_short())
-                    copies.append(_Timed(copy, (HOST,), waits_for=before, place=i))
+                    copies.append(_TimedGroup(copy, (HOST,), waits_for=before, place=i))
                 timed[i].waits_for.add(found[var])
         return copies
 
-    def _time(self, group: Group, near: set[Var]) -> _Timed:
+    def _time(self, group: Group, near: set[Var]) -> _TimedGroup:
         if group.body or (group.kind == "loop" and group.equations):
             return self._loop(group)
         if group.kind == "collective":
@@ -135,7 +135,7 @@ class _Clock:
         crossed = _bytes_to_host(group) if self.machine.chip.host_bandwidth else 0
         if crossed:
             seconds = crossed / self.machine.chip.host_bandwidth
-            return _Timed(_task(group, "move", HOST, seconds, hbm_bytes=crossed, bound="link"), (HOST,))
+            return _TimedGroup(_task(group, "move", HOST, seconds, hbm_bytes=crossed, bound="link"), (HOST,))
         if group.kind == "kernel":
             return self._time_written_kernel(group, near)
         passes = group.passes or (whole_pass(group, lookups=self.machine.chip.element > 0),)
@@ -150,16 +150,16 @@ class _Clock:
             hbm_bytes=math.fsum(far for _, far, _ in took),
             bound=max((seconds for _, _, seconds in took), key=lambda s: s.total).bound,
         )
-        return self._with_rings(_Timed(task, (COMPUTE,)), group)
+        return self._with_rings(_TimedGroup(task, (COMPUTE,)), group)
 
-    def _time_written_kernel(self, group: Group, near: set[Var]) -> _Timed:
+    def _time_written_kernel(self, group: Group, near: set[Var]) -> _TimedGroup:
         """A kernel that the program brings along."""
         touched = {v: v.aval.nbytes for v in (*group.reads, *group.writes) if isinstance(v, Var)}
         inside = math.fsum(n for v, n in touched.items() if v in near)
         far = math.fsum(touched.values()) - inside
         flops, took = kernel_seconds_of(group.equations[-1], far, inside, self.machine.chip)
         task = _task(group, group.kind, COMPUTE, took.total, flops=flops, hbm_bytes=far, bound=took.bound)
-        return _Timed(task, (COMPUTE,))
+        return _TimedGroup(task, (COMPUTE,))
 
     def _pass(self, part: Pass, near: set[Var], copies: int, writes: Sequence[Var]) -> tuple[float, float, Seconds]:
         """FLOPs of products, bytes of memory, and seconds of one pass of a kernel."""
@@ -176,7 +176,7 @@ class _Clock:
         flops = work.product_flops if others is part.equations else work_of(part.equations).product_flops
         return copies * flops, copies * far, took
 
-    def _with_rings(self, timed: _Timed, group: Group) -> _Timed:
+    def _with_rings(self, timed: _TimedGroup, group: Group) -> _TimedGroup:
         """A kernel in which collectives run part by part: the links are busy as well, and the first part comes before all work."""
         link = first = sent = 0.0
         axes: dict[str, None] = {}
@@ -200,9 +200,11 @@ class _Clock:
         compute = task.seconds + BESIDE * min(link, task.seconds)
         bound = task.bound if compute >= link else "link"
         seconds = max(compute, link) + first
-        return _Timed(replace(task, seconds=seconds, bound=bound, sent_bytes=sent, axes=tuple(axes)), tuple(streams))
+        return _TimedGroup(
+            replace(task, seconds=seconds, bound=bound, sent_bytes=sent, axes=tuple(axes)), tuple(streams)
+        )
 
-    def _collective(self, group: Group) -> _Timed:
+    def _collective(self, group: Group) -> _TimedGroup:
         total = latency = moved = sent = 0.0
         axes: dict[str, None] = {}
         pattern = ""
@@ -242,12 +244,12 @@ class _Clock:
         # Accelerators have engines of their own for transfers; on CPUs the cores that compute send as well.
         beside = group.overlaps or self.machine.chip.platform != "cpu"
         streams = (stream,) if beside else tuple(dict.fromkeys((COMPUTE, stream)))
-        return _Timed(task, streams)
+        return _TimedGroup(task, streams)
 
     def _sizes(self) -> dict[str, int]:
         return {name: math.prod(s.size for s in parts) for name, parts in self.placement.segments.items()}
 
-    def _loop(self, group: Group) -> _Timed:
+    def _loop(self, group: Group) -> _TimedGroup:
         known = self.bodies.get(id(group.body))
         if known is None:
             region = region_of(group.equations[-1]) if group.equations else None
@@ -266,7 +268,7 @@ class _Clock:
             group, "loop", COMPUTE, seconds, flops=flops, hbm_bytes=moved, sent_bytes=sent, trips=trips, body=body
         )
         busy = (COMPUTE, *dict.fromkeys(t.stream for t in body.tasks if t.stream != COMPUTE))
-        return _Timed(task, busy)
+        return _TimedGroup(task, busy)
 
 
 def _likeness(group: Group, near: set[Var]) -> object:
@@ -287,7 +289,7 @@ def _likeness(group: Group, near: set[Var]) -> object:
     return tuple(key)
 
 
-def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[Var]) -> set[int]:
+def _depends(timed: Sequence[_TimedGroup], groups: Sequence[Group], carry: frozenset[Var]) -> set[int]:
     """The groups that need the carry, themselves or through others."""
     found: set[int] = set()
     for i, (t, group) in enumerate(zip(timed, groups, strict=True)):
@@ -296,7 +298,7 @@ def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[
     return found
 
 
-def _share_bandwidth(timed: list[_Timed], free: set[int] | frozenset[int] = frozenset()) -> Schedule:
+def _share_bandwidth(timed: list[_TimedGroup], free: set[int] | frozenset[int] = frozenset()) -> Schedule:
     """The schedule where computations slow down while transfers run beside them: both want the memory.
 
     Copies to and from the host are too slow for that: a hundredth of the memory's bandwidth.
@@ -317,7 +319,7 @@ def _share_bandwidth(timed: list[_Timed], free: set[int] | frozenset[int] = froz
     return Schedule(tuple(tasks), run.seconds)
 
 
-def _start_task(timed: _Timed, place: int, start: float, critical: bool) -> Task:
+def _start_task(timed: _TimedGroup, place: int, start: float, critical: bool) -> Task:
     """The task of the group at a place, which starts then."""
     place = place if timed.place is None else timed.place
     t = timed.task
@@ -336,7 +338,7 @@ class _Run:
     seconds: float
 
 
-def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozenset()) -> _Run:
+def _simulate(timed: Sequence[_TimedGroup], free: set[int] | frozenset[int] = frozenset()) -> _Run:
     """Start each task in order of its place, as soon as its streams are free and what it waits for is there.
 
     `free` tasks keep their stream busy, but the end of the schedule waits for them only if the stream has no time for them within it.
@@ -396,13 +398,27 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
             if not missing[reader]:
                 cause[reader] = i
                 wake(reader)
+    return _run_of(timed, free, starts, cause, freed_by)
+
+
+def _run_of(
+    timed: Sequence[_TimedGroup],
+    free: set[int] | frozenset[int],
+    starts: Sequence[float],
+    cause: Sequence[int],
+    freed_by: Sequence[int],
+) -> _Run:
+    """The length of a schedule and its critical tasks: `cause` is the last task that each one waited for, `freed_by` the one before it
+    on its stream.
+    """
+    seconds = [t.seconds for t in timed]
     ends = [start + took for start, took in zip(starts, seconds, strict=True)]
     bound = [i for i in range(len(timed)) if i not in free]
     total = max((ends[i] for i in bound), default=0.0)
     last = max(bound, key=lambda i: ends[i], default=-1)
     spent: dict[str, float] = {}
-    for streams, took in zip(streams_of, seconds, strict=True):
-        for s in streams:
+    for t, took in zip(timed, seconds, strict=True):
+        for s in t.streams:
             spent[s] = spent.get(s, 0.0) + took
     stream = max(spent, key=lambda s: spent[s])
     if spent[stream] > total:
@@ -465,7 +481,7 @@ def _task(group: Group, kind: str, stream: str, seconds: float, **amounts: Any) 
 
 
 def _origin(group: Group) -> tuple[str, Line | None, bool, str]:
-    """Of a group the type of its first result, the user's line, whether it belongs to a backward pass, and the cause of a collective."""
+    """A group's label: the type of its first result, the user's line, whether it is a backward pass's, and the cause of a collective."""
     eqn = _heaviest(group.equations)
     value = group.writes[0].aval.str_short() if group.writes else ""
     source = None if eqn is None else eqn.source

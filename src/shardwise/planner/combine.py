@@ -1,7 +1,7 @@
 """Combined reductions: sums over devices that do not wait for each other, as one collective.
 
-XLA joins all-reduces of one type up to so many bytes, to pay the latency once. All operands are in memory until the last of them is
-there: the gradients of a whole model where the limit is high.
+XLA joins all-reduces of one type, up to a limit of bytes, to pay the latency once. All operands stay in memory until the last one is
+computed: with a high limit, the gradients of a whole model.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def with_combined_reductions(groups: Sequence[Group], target: Target) -> tuple[G
     if not target.combine_bytes:
         return tuple(groups)
     bundles: list[_Bundle] = []
-    opened: dict[object, _Bundle] = {}  # by type: what may still grow
+    opened: dict[object, _Bundle] = {}  # open bundles, by type
     for g, group in enumerate(groups):
         awaited = {kind: bundle for kind, bundle in opened.items() if not bundle.behind.isdisjoint(group.reads)}
         if group.kind == "collective" and _is_reduction(group.equations[-1]):
             kind, nbytes = _type(group), sum(v.aval.nbytes for v in group.reads)
-            for other in awaited:  # what it waits for is complete, or two bundles could wait for each other
+            for other in awaited:  # its operands are complete: otherwise two bundles could wait for each other
                 del opened[other]
             bundle = opened.get(kind)
             if bundle is None or nbytes > bundle.room:
@@ -44,12 +44,12 @@ def with_combined_reductions(groups: Sequence[Group], target: Target) -> tuple[G
 
 @dataclass(slots=True)
 class _Bundle:
-    """Reductions that become one.
+    """Reductions that one collective performs.
 
     Attributes:
-        room: the bytes that it may still take.
+        room: the bytes that it may still add.
         members: the positions of their groups.
-        behind: values that wait for them.
+        behind: values that depend on them.
     """
 
     room: int
@@ -70,7 +70,7 @@ def _type(group: Group) -> object:
 
 
 def _join_bundles(groups: Sequence[Group], bundles: list[list[int]]) -> tuple[Group, ...]:
-    """The groups with those of each bundle as one, in the place of the last; readers follow it."""
+    """The groups with each bundle merged, in the place of its last member; readers follow it."""
     found: list[Group | None] = list(groups)
     for bundle in bundles:
         parts = [groups[g] for g in bundle]
@@ -87,7 +87,7 @@ def _join_bundles(groups: Sequence[Group], bundles: list[list[int]]) -> tuple[Gr
 
 
 def _runnable(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """The groups in an order in which operands come first, as near to the given one as that allows."""
+    """The groups in topological order, as near to the given order as possible."""
     waits, readers = dependences(groups)
     ready = [g for g, count in enumerate(waits) if count == 0]
     order: list[Group] = []

@@ -40,7 +40,7 @@ def with_copies(
     """
     if not target.copies:
         return program
-    seen = _Seen(set(rows), set(program.outputs[len(program.outputs) - stacked :]), kept)
+    seen = _ProgramSoFar(set(rows), set(program.outputs[len(program.outputs) - stacked :]), kept)
     seen.cut_out(program)
     for eqn in program.equations:
         seen.take(eqn)
@@ -48,7 +48,7 @@ def with_copies(
     return Program(program.inputs, tuple(seen.equations), program.outputs, program.num_consts, program.name)
 
 
-class _Seen:
+class _ProgramSoFar:
     """The equations so far, and how the values lie that are views of others."""
 
     def __init__(self, rows: set[Var], stacked: set[Atom], kept: AbstractSet[Atom]) -> None:

@@ -17,7 +17,7 @@ from shardwise.planner.work import NO_LOOKUPS, Lookups
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What large, well-shaped work reaches of a platform's peaks.
+    """The fractions of a platform's peaks that large, well-shaped work reaches.
 
     Attributes:
         products: of the FLOP/s of matrix units.
@@ -48,7 +48,7 @@ _NEAR = 4  # a value of up to that part of the on-chip memory stays there until 
 
 
 def reach_of(chip: Chip) -> Reach:
-    """What programs reach on a chip's platform."""
+    """The efficiency of programs on a chip's platform."""
     return REACH.get(chip.platform, REACH["cpu"])
 
 
@@ -59,7 +59,7 @@ def stays_near(nbytes: int, chip: Chip) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """What a kernel takes.
+    """The time of a kernel.
 
     Attributes:
         total: its seconds.

@@ -75,7 +75,7 @@ def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int], d
 def _passes(
     eqn: Equation, roots: Mapping[Var, Atom], over: Mapping[Var, tuple[Var, ...]], dying: Collection[Var]
 ) -> tuple[Pass, ...]:
-    """Those of the kernel; one that updates a value which is still needed first copies it."""
+    """The passes of the kernel; an update of a value that is still needed copies it first."""
     passes = passes_of(eqn, roots)
     result = eqn.outputs[0]
     if not is_update(eqn) or any(v in dying for v in over.get(result, ())):

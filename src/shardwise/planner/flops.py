@@ -1,4 +1,4 @@
-"""What equations compute: products as matrix sizes, elementwise work in operations, bytes that are really touched.
+"""The work of equations: products as matrix sizes, elementwise operations, bytes touched.
 
 In: equations with local types. Out: a `Work`, which `efficiency` turns into seconds, and `cost_analysis` and `roofline` show.
 """
@@ -63,7 +63,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What one equation computes, by XLA's conventions.
+    """The work of one equation, by XLA's conventions.
 
     Attributes:
         product: the sizes of a matrix product or convolution.
@@ -78,7 +78,7 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What equations compute.
+    """The work of equations.
 
     Attributes:
         products: matrix products and convolutions.
@@ -172,7 +172,7 @@ def _inner_work(
 
 
 def _most(works: Sequence[Work]) -> Work:
-    """Of each amount the most."""
+    """The maximum of each amount."""
     return Work(
         max(works, key=lambda w: w.product_flops).products,
         max(w.vector for w in works),
@@ -184,7 +184,7 @@ def _most(works: Sequence[Work]) -> Work:
 
 
 def operations_of(eqn: Equation) -> Operations:
-    """What an equation computes that holds no program."""
+    """The work of an equation that holds no program."""
     op, _, _ = unwrap_op(eqn.op, eqn.params)
     size = sum([v.aval.size for v in eqn.outputs])
     if op.product:
@@ -291,7 +291,7 @@ def touched_bytes(equations: Sequence[Equation], reads: Sequence[Atom], writes: 
 
 
 def _parts_taken(equations: Sequence[Equation], writes: Sequence[Var]) -> dict[Var, float]:
-    """Of each value that a group makes and does not write, which part of its elements is computed, where that is not all."""
+    """The fraction of elements computed of each value that a group makes and does not write, where that is less than all."""
     parts: dict[Atom, float] = {}
     written = set(writes)
     found: dict[Var, float] = {}

@@ -1,4 +1,4 @@
-"""Fusion: which equations run as one kernel.
+"""Fusion: the equations that run as one kernel.
 
 Every stored value has a kernel. Light values that are not stored belong to the kernels of all their readers: elementwise chains,
 the operands of reductions and products (prologues), a broadcast, an iota, a cast. A product whose only reader is a chain of its
@@ -52,7 +52,7 @@ def groups(program: DeviceProgram, target: Target) -> tuple[Group, ...]:
 
 
 def framed_groups(program: DeviceProgram, target: Target) -> tuple[tuple[Group, ...], Frame | None]:
-    """`groups`, and the frame of the program; None of one that runs as the engine has scheduled it."""
+    """`groups`, and the frame of the program; None if it runs as the engine has scheduled it."""
     if target.pooled and program.executed is not None:
         sizes = program.sizes if program.together else dict[str, int]()
         return executed_groups(program.executed, sizes, program.donated), None
@@ -74,9 +74,9 @@ def _rewrite_for_target(
 
 
 def _arrange_groups(found: tuple[Group, ...], frame: Frame, target: Target, known: Arranged) -> tuple[Group, ...]:
-    """The groups in the order that needs least memory, those of bodies as well, with the memory that bodies need.
+    """The groups in the order that needs least memory, in bodies too, with the memory of the bodies.
 
-    `known` are bodies that were arranged before: `fuse_program` makes the same groups of the same body.
+    `known`: bodies arranged before. `fuse_program` makes the same groups of the same body.
     """
     done: list[Group] = []
     for group in found:
@@ -174,12 +174,12 @@ def _leaves(values: Values, chosen: Chosen, i: int) -> set[Var]:
 
 
 def _is_written(var: Var, eqn: Equation, role: Role, values: Values) -> bool:
-    """Whether a result is stored: of loops the carries, and the stacks that somebody needs."""
+    """Whether a result is stored. A loop stores its carries, and the stacks that are read."""
     return role is not Role.LOOP or var in values.needed or var in eqn.outputs[: loop_of(eqn).num_carry]
 
 
 def _whole_sum(eqn: Equation, role: Role, target: Target) -> int:
-    """The bytes of a sum over devices of which this one needs a part, where the target has it as a whole."""
+    """The bytes of a sum over devices that the target stores whole although this device needs only a part."""
     if role is not Role.COLLECTIVE or target.scatters:
         return 0
     whole = sum(a.aval.nbytes for a in eqn.inputs)
@@ -216,9 +216,9 @@ def _fetched_inputs(group: Group, host: set[Var]) -> tuple[Var, ...]:
 
 
 def _epilogues(values: Values, chosen: Chosen) -> dict[int, tuple[int, ...]]:
-    """Per equation that stores a light value the products that only it reads, which then run in its kernel.
+    """For each equation that stores a light value: the products that only it reads, which then run in its kernel.
 
-    All that the chain reads besides must be there before the product runs.
+    The other operands of the chain must be computed before the product runs.
     """
     readers: dict[Var, set[int]] = {}
     for i, eqn in enumerate(values.program.equations):
@@ -310,7 +310,7 @@ def _are_one(one: Group, other: Group, fenced: set[Var], target: Target) -> bool
 
 
 def _holds_rows(eqn: Equation, target: Target) -> bool:
-    """Whether a kernel has a whole row at hand that this equation reduces."""
+    """Whether a kernel holds a whole row that this equation reduces."""
     operand = eqn.inputs[0].aval
     if not target.row_bytes or eqn.outputs[0].aval.size * operand.shape[-1] != operand.size:
         return False
@@ -318,5 +318,5 @@ def _holds_rows(eqn: Equation, target: Target) -> bool:
 
 
 def _space(group: Group) -> int:
-    """The number of elements that the kernel goes through."""
+    """The number of elements that the kernel visits."""
     return max((a.aval.size for e in group.equations for a in (*e.inputs, *e.outputs)), default=0)

@@ -1,4 +1,4 @@
-"""Gathers: a value that is gathered for several readers far apart is gathered for each of them.
+"""Gathers: a value with readers far apart is gathered for each of them.
 
 XLA's partitioner for TPUs does not keep a gathered value for later readers (`cache_all_gather` is off there): each reader gathers it
 anew, and gathers that stand close to each other are merged again. So a weight split over devices is gathered in the forward
@@ -11,20 +11,20 @@ from shardwise.ir import Atom, Equation, Program, Var
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.target import Target
 
-# Readers are close where at most so many products run between them.
+# The most products between two readers that count as close.
 NEAR = 4
 
 
 def with_gathers_again(program: Program, target: Target) -> Program:
-    """The program with its gathers where their results are read."""
+    """The program with its gathers next to the readers of their results."""
     if not target.gathers_again:
         return program
     gathers = [i for i, e in enumerate(program.equations) if e.op.collective is not None and _is_gather(e)]
     if not gathers:
         return program
     products = _products_before(program)
-    again: dict[int, list[tuple[Equation, Var]]] = {}  # per position the copies that come before it
-    renamed: dict[int, dict[Atom, Var]] = {}  # per reader
+    again: dict[int, list[tuple[Equation, Var]]] = {}  # by position: the copies that precede it
+    renamed: dict[int, dict[Atom, Var]] = {}  # by reader
     readers = _readers(program, {program.equations[i].outputs[0] for i in gathers})
     results = set(program.outputs)
     moved: set[int] = set()
@@ -37,7 +37,7 @@ def with_gathers_again(program: Program, target: Target) -> Program:
         for reader in readers.get(out, ()):
             if products[reader] - products[last] > NEAR:
                 if last == i:
-                    moved.add(i)  # nobody reads it where it stands
+                    moved.add(i)  # unread in its old place
                 copy = Var(out.aval)
                 new = Equation(eqn.op, eqn.inputs, (copy,), eqn.params, eqn.source)
                 again.setdefault(reader, []).append((new, copy))
@@ -55,7 +55,7 @@ def _is_gather(eqn: Equation) -> bool:
 
 
 def _products_before(program: Program) -> list[int]:
-    """Per equation the number of products and loops before it."""
+    """For each equation the number of products and loops before it."""
     counts: list[int] = []
     count = 0
     for eqn in program.equations:
@@ -65,7 +65,7 @@ def _products_before(program: Program) -> list[int]:
 
 
 def _readers(program: Program, values: set[Var]) -> dict[Var, list[int]]:
-    """Per value the positions of the equations that read it."""
+    """The positions of the readers of each value."""
     readers: dict[Var, list[int]] = {}
     for i, eqn in enumerate(program.equations):
         if not values.isdisjoint(eqn.inputs):

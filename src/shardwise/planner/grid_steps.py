@@ -1,4 +1,4 @@
-"""What a kernel computes in all steps of its grid: of what depends on the position in the grid, as often as it runs there.
+"""The work of a kernel in all steps of its grid: code that depends on the position counts as often as it runs.
 
 In: a `Kernel`. Out: its `Work`. A kernel that computes nothing above a diagonal, or initializes in its first step, says so by values that
 follow from the position: these are computed here, for all positions at once.
@@ -20,7 +20,7 @@ from shardwise.planner.flops import Product, Work, work_of
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 
-_Known = Mapping[Atom, Ndarray]  # a value per position, whose dims are the grid's axes, or 1
+_KnownValues = Mapping[Atom, Ndarray]  # a value per position, whose dims are the grid's axes, or 1
 _LONGEST = 1 << 14  # trips of a loop that are followed
 
 
@@ -54,7 +54,7 @@ class _Steps:
             tuple(self._products), self._vector, self._transcendentals, self._arithmetic, self._functions, self._bytes
         )
 
-    def take(self, program: Program, known: _Known, runs: Ndarray) -> None:
+    def take(self, program: Program, known: _KnownValues, runs: Ndarray) -> None:
         """Add a program that runs so often at each position."""
         found = {**known, **self._compute_scalars(program.equations, known)}
         for eqn in program.equations:
@@ -66,7 +66,7 @@ class _Steps:
             else:
                 self._take_branches(eqn, region, found, runs)
 
-    def _take_branches(self, eqn: Equation, region: Branches, known: _Known, runs: Ndarray) -> None:
+    def _take_branches(self, eqn: Equation, region: Branches, known: _KnownValues, runs: Ndarray) -> None:
         which = _value(eqn.inputs[0], known)
         if which is None:
             self._add(work_of((eqn,)), self._count(runs))
@@ -77,7 +77,7 @@ class _Steps:
             if there.any():
                 self.take(program, _known_inputs(program.inputs, eqn.inputs[1:], known), there)
 
-    def _take_loop(self, eqn: Equation, loop: Loop, known: _Known, runs: Ndarray) -> None:
+    def _take_loop(self, eqn: Equation, loop: Loop, known: _KnownValues, runs: Ndarray) -> None:
         consts, carry = eqn.inputs[loop.consts], eqn.inputs[loop.carry]
         inside = _known_inputs(loop.body.inputs, consts, known)
         if loop.length is not None:
@@ -87,7 +87,7 @@ class _Steps:
         self.take(loop.body, inside, runs if trips is None else runs * trips)
 
     def _trips(
-        self, eqn: Equation, loop: Loop, first: dict[Atom, Ndarray], inside: _Known, known: _Known
+        self, eqn: Equation, loop: Loop, first: dict[Atom, Ndarray], inside: _KnownValues, known: _KnownValues
     ) -> Ndarray | None:
         """How often a loop runs at each position; None if that follows from other values."""
         test = loop.test
@@ -113,14 +113,14 @@ class _Steps:
             now = [_value(a, made) for a in loop.body.outputs[: loop.num_carry]]
         return None
 
-    def _compute_scalars(self, equations: Sequence[Equation], known: _Known) -> dict[Atom, Ndarray]:
+    def _compute_scalars(self, equations: Sequence[Equation], known: _KnownValues) -> dict[Atom, Ndarray]:
         return self._compile_scalars(equations)(known)
 
-    def _compile_scalars(self, equations: Sequence[Equation]) -> Callable[[_Known], dict[Atom, Ndarray]]:
+    def _compile_scalars(self, equations: Sequence[Equation]) -> Callable[[_KnownValues], dict[Atom, Ndarray]]:
         """A function that computes the scalars which follow from known ones."""
         plans: dict[frozenset[Atom], tuple[Plan, tuple[Var, ...], tuple[Var, ...]]] = {}
 
-        def compute(known: _Known) -> dict[Atom, Ndarray]:
+        def compute(known: _KnownValues) -> dict[Atom, Ndarray]:
             key = frozenset(known)
             if key not in plans:
                 program = _scalars(equations, known)
@@ -146,7 +146,7 @@ class _Steps:
         self._bytes += times * work.bytes
 
 
-def _scalars(equations: Sequence[Equation], known: _Known) -> Program:
+def _scalars(equations: Sequence[Equation], known: _KnownValues) -> Program:
     """The equations that compute scalars from known ones alone, as a program."""
     made: set[Atom] = set(known)
     found: list[Equation] = []
@@ -160,12 +160,12 @@ def _scalars(equations: Sequence[Equation], known: _Known) -> Program:
     return Program(tuple(read), tuple(found), tuple([v for e in found for v in e.outputs]), 0, "steps of a grid")
 
 
-def _value(atom: Atom, known: _Known) -> Ndarray | None:
+def _value(atom: Atom, known: _KnownValues) -> Ndarray | None:
     """The value of a scalar at each position; None if it is not known."""
     return np.asarray(atom.value) if isinstance(atom, Literal) else known.get(atom)
 
 
-def _known_inputs(inputs: Sequence[Var], operands: Sequence[Atom], known: _Known) -> dict[Atom, Ndarray]:
-    """What is known of the first inputs of a program that gets these operands."""
+def _known_inputs(inputs: Sequence[Var], operands: Sequence[Atom], known: _KnownValues) -> dict[Atom, Ndarray]:
+    """The known values of the first inputs of a program with these operands."""
     found = [(v, _value(a, known)) for v, a in zip(inputs, operands, strict=False) if v.aval.ndim == 0]
     return {v: x for v, x in found if x is not None}

@@ -1,6 +1,6 @@
 """Seconds that a collective takes over the links of its axes.
 
-In: the pattern of a collective, the bytes of a device's operand, and the segments that its axes lie on (see `axes`). Out: a `Crossing`.
+In: the pattern of a collective, the bytes of a device's operand, and the segments of its axes (see `axes`). Out: a `CollectiveTime`.
 
 Models, all from public documents:
 - a torus: bytes go around rings in both directions, over all dims of the group at once; a dim whose ends are not joined has half of
@@ -26,8 +26,8 @@ GATHER, SCATTER, REDUCE, TRANSPOSE, SHIFT = "gather", "scatter", "reduce", "tran
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """What a collective takes.
+class CollectiveTime:
+    """How long a collective takes.
 
     Attributes:
         seconds: in all.
@@ -45,8 +45,8 @@ class Crossing:
         return max(self.by_level, key=lambda name: self.by_level[name], default="")
 
 
-def cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPlacement) -> Crossing:
-    """What a collective over these axes takes where each device's operand has so many bytes.
+def cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPlacement) -> CollectiveTime:
+    """The time of a collective over these axes, for operands of `nbytes` on each device.
 
     Patterns: 'gather' (all-gather), 'scatter' (reduce-scatter), 'reduce' (all-reduce), 'transpose' (all-to-all), 'shift' (to a neighbour).
 
@@ -58,7 +58,7 @@ def cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: Mesh
         count = math.prod(s.size for s in placement.of(axes))
         other = cross_axes(GATHER, nbytes / count, axes, placement)
         levels = {name: one.by_level[name] + other.by_level[name] for name in one.by_level}
-        return Crossing(one.seconds + other.seconds, one.latency + other.latency, levels)
+        return CollectiveTime(one.seconds + other.seconds, one.latency + other.latency, levels)
     if pattern not in (GATHER, SCATTER, TRANSPOSE, SHIFT):
         raise ValueError(f"No collective has the pattern {pattern!r}.")
     levels = placement.machine.levels
@@ -78,7 +78,7 @@ def cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: Mesh
             held *= count
         elif pattern == SHIFT:
             break  # neighbours are next to each other on the innermost level, and that one is busy as long as any
-    return Crossing(sum(by_level.values()), latency, by_level)
+    return CollectiveTime(sum(by_level.values()), latency, by_level)
 
 
 def crowding_of(machine: Machine, sizes: Mapping[str, int]) -> Callable[[Sequence[str]], float] | None:

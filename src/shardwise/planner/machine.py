@@ -131,7 +131,7 @@ class Machine:
 
 
 class Place(NamedTuple):
-    """Where a device is, as JAX's device objects say it.
+    """The position of a device, in the terms of JAX's device objects.
 
     Attributes:
         id: unique in the machine.

@@ -1,9 +1,9 @@
-"""Memory: which buffers a device holds while it runs its groups, and the most bytes at once.
+"""Memory: the buffers of a device while it runs its groups, and their peak in bytes.
 
-Arguments and results lie there all the time; results in the memory of donated arguments take none of their own. A temporary lives
+Arguments and results are allocated all the time; results in the memory of donated arguments take none of their own. A temporary lives
 from the group that writes it to the last that reads it. A kernel writes over an operand of its result's size that dies with it; so
-does an update in place. The carry of a loop stays where it is, stacked results are written entry by entry where they will lie, and
-entries of stacked operands are read there, but for those that go to another device.
+does an update in place. The carry of a loop stays in place; stacked results are written, and stacked operands read, entry by entry in
+place, except operands that go to another device.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Frame:
 
 
 def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, frame: Frame | None = None) -> Memory:
-    """The memory that `program`, whose frame is `frame`, needs on each device when it runs as `groups`."""
+    """The memory per device of `program`, whose frame is `frame`, run as `groups`."""
     if target.pooled and program.executed is not None:
         return pooled_memory(program, groups)
     frame = frame or program_frame(program, target)
@@ -100,7 +100,7 @@ def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, f
 
 
 def temporaries_of(frame: Frame, groups: Sequence[Group], target: Target) -> int:
-    """The most bytes of temporaries at once."""
+    """The peak bytes of temporaries."""
     return max(in_use(_spans(frame, groups, target), len(groups)), default=0)
 
 
@@ -118,7 +118,7 @@ def program_frame(program: DeviceProgram, target: Target, values: Values | None 
 
 
 def loop_frame(loop: Loop, target: Target, fetched: tuple[Var, ...] = ()) -> Frame:
-    """The frame of a loop's body: the next carry goes where the carry lies, entries of stacked results where these lie."""
+    """The frame of a loop's body: the next carry takes the carry's memory, entries of stacked results that of the stack."""
     values = values_of(loop.body, target, rows_of(loop), fetched)
     frame = Frame(values, {v for v in loop.body.inputs if v not in values.rows})
     carried = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
@@ -130,7 +130,7 @@ def loop_frame(loop: Loop, target: Target, fetched: tuple[Var, ...] = ()) -> Fra
 
 
 def carry_copy_bytes(frame: Frame, loop: Loop, groups: Sequence[Group]) -> int:
-    """The bytes of the next carries that a trip makes elsewhere than where the carries lie."""
+    """The bytes of the next carries that a trip computes outside the memory of the carries."""
     makers = {v: g for g, group in enumerate(groups) for v in group.writes}
     _, last = _readers(groups)
     carried = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
@@ -154,14 +154,14 @@ def frames_of(group: Group, target: Target, host: AbstractSet[Atom]) -> tuple[Fr
 
 
 def branch_frame(program: Program, target: Target) -> Frame:
-    """The frame of a branch: its results lie where those of the conditional do."""
+    """The frame of a branch: its results take the memory of the conditional's results."""
     frame = Frame(values_of(program, target), set(program.inputs))
     frame.homes = {out: None for out in frame.values.outputs if isinstance(out, Var) and out not in frame.fixed}
     return frame
 
 
 def donated_homes(program: DeviceProgram, outputs: Sequence[Atom]) -> tuple[Var | None, ...]:
-    """Per result the donated argument whose memory it takes: the first one left of that type and layout, in the same memory."""
+    """For each result the donated argument whose memory it takes: the first free one of its type, layout and memory."""
     free: dict[object, list[Var]] = {}
     for i in reversed(program.donated):
         var = program.program.inputs[i]
@@ -174,7 +174,7 @@ def donated_homes(program: DeviceProgram, outputs: Sequence[Atom]) -> tuple[Var 
 
 
 def _spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
-    """The temporaries of one program; asked for one order several times they are found once."""
+    """The temporaries of one program, cached per order."""
     known = frame.spans.get(id(groups))
     if known is None:
         known = frame.spans[id(groups)] = groups, _found_spans(frame, groups, target)
@@ -239,7 +239,7 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
 
 
 def _readers(groups: Sequence[Group]) -> tuple[dict[Var, int], dict[Var, int]]:
-    """Per value the first and the last group that reads it."""
+    """The first and the last group that reads each value."""
     first: dict[Var, int] = {}
     last: dict[Var, int] = {}
     for g, group in enumerate(groups):
@@ -252,7 +252,7 @@ def _readers(groups: Sequence[Group]) -> tuple[dict[Var, int], dict[Var, int]]:
 
 
 def _asynchronous(groups: Sequence[Group], first: dict[Var, int], last: dict[Var, int]) -> dict[int, int]:
-    """Per asynchronous collective the group before whose end it starts, where that is not its own place.
+    """For each asynchronous collective the group before whose end it starts, if that is not its own place.
 
     One that has its operands in time runs beside the product before it. One whose result no product waits for runs beside the next
     product, until whose end `last` keeps its operands.
@@ -296,7 +296,7 @@ def _copies(group: Group, g: int, last: dict[Var, int], open_spans: dict[Var, Sp
 
 
 def _needs_no_buffer(var: Var, g: int, group: Group, frame: Frame, last: dict[Var, int]) -> bool:
-    """Whether a group writes its result where it will stay."""
+    """Whether a group writes its result into its final memory."""
     if var in frame.values.host:
         return True
     if var in frame.entries and var not in frame.homes:
@@ -313,7 +313,7 @@ def _needs_no_buffer(var: Var, g: int, group: Group, frame: Frame, last: dict[Va
 def _overwritten_operand(
     group: Group, var: Var, g: int, last: dict[Var, int], open_spans: dict[Var, Span], taken: set[Var]
 ) -> Var | None:
-    """The operand that dies here and whose buffer `var` takes."""
+    """The operand that dies at this group and whose buffer `var` takes."""
     nbytes = var.aval.nbytes
     for read in group.reads:
         if (
@@ -333,7 +333,8 @@ def _writes_in_place(group: Group, operand: Var, result: Var) -> bool:
     if operand.aval.size != result.aval.size or operand.aval.itemsize != result.aval.itemsize:
         return False
     if group.kind == "loop":
-        return _is_carried(group, operand, result)
+        region = region_of(group.equations[-1])
+        return isinstance(region, Loop) and result in group.equations[-1].outputs[: region.num_carry]
     if group.kind in ("collective", "kernel", "other") or operand in group.moved:
         eqn = group.equations[-1]
         return eqn.op.arranges and (operand, result) in zip(eqn.inputs, eqn.outputs, strict=False)
@@ -341,17 +342,9 @@ def _writes_in_place(group: Group, operand: Var, result: Var) -> bool:
 
 
 def _is_one(group: Group, result: Var) -> bool:
-    """Whether a result is the buffer of the operand that it is written over: that of a loop is, and one of which a part is replaced."""
+    """Whether a result shares the buffer of its operand: a loop's carry does, and so does a value updated in part."""
     eqn = group.equations[-1]
     return group.kind == "loop" or (group.kind == "move" and result in eqn.outputs and is_update(eqn))
-
-
-def _is_carried(group: Group, operand: Var, result: Var) -> bool:
-    region = region_of(group.equations[-1])
-    if not isinstance(region, Loop):
-        return False
-    eqn = group.equations[-1]
-    return result in eqn.outputs[: region.num_carry]
 
 
 def _buffers_at(
@@ -364,7 +357,7 @@ def _buffers_at(
 
 
 def _scratch_buffers(group: Group, nbytes: int, target: Target, outer: Frame) -> tuple[Buffer, ...]:
-    """What a group needs while it runs: buffers of a loop's body, or the parts of a ring."""
+    """The temporary memory of a group: buffers of a loop's body, or the parts of a ring."""
     eqn = group.equations[-1]
     place = eqn.source.place if eqn.source else None
     if not group.body:

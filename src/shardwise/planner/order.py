@@ -1,8 +1,7 @@
 """Order: groups in the order that needs least memory.
 
-A compiler that plans memory tries several orders and takes the best. Here: the program's own; one in which a group that needs more
-memory than it frees waits until its result is read; and one that runs, of all groups that could run next, the one that frees
-most. What depends on what is kept in all of them.
+A compiler that plans memory tries several orders and takes the best. Here: the program's own; one that delays each group that needs more
+memory than it frees until its result is read; and one that always runs the ready group that frees most. All keep the dependences.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def order_groups(groups: Sequence[Group], needs: Needs) -> tuple[Group, ...]:
 
 
 def postpone_growth(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Groups that write more bytes than die with them run right before their first reader."""
+    """Delay groups that write more bytes than they free until right before their first reader."""
     position = list(range(len(groups)))
     first: dict[Atom, int] = {}
     last: dict[Atom, int] = {}
@@ -65,7 +64,7 @@ def _offloads(group: Group) -> bool:
 
 
 def breadth_first(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """The groups in the order in which their operands are there, first come first served."""
+    """The groups in breadth-first order: as soon as their operands are computed."""
     waits, readers = dependences(groups)
     queue = deque(g for g, count in enumerate(waits) if count == 0)
     order: list[Group] = []
@@ -80,7 +79,7 @@ def breadth_first(groups: Sequence[Group]) -> tuple[Group, ...]:
 
 
 def dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Atom, set[int]]]:
-    """How many groups each group waits for, and per value the groups that read it."""
+    """The number of groups that each group waits for, and the readers of each value."""
     makers: dict[Atom, int] = {v: g for g, group in enumerate(groups) for v in group.writes}
     readers: dict[Atom, set[int]] = {}
     waits: list[int] = []
@@ -100,7 +99,7 @@ def dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Atom, set[int]
 
 
 def order_by_freed_bytes(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Of the groups whose operands are there, always the one that frees most bytes less those that it writes."""
+    """Greedy order: of the groups whose operands are ready, the one that frees the most bytes net of those that it writes."""
     waits, readers = dependences(groups)
     left = {v: len(r) for v, r in readers.items()}
     gain = [0 if _offloads(g) else -sum([v.aval.nbytes for v in g.writes if v in readers]) for g in groups]

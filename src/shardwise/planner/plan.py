@@ -1,4 +1,4 @@
-"""From a device program and a machine to a `Plan`: memory, traffic and time put together.
+"""The plan of a device program on a machine: memory, traffic and time put together.
 
 In: a `DeviceProgram` and a `Machine`. Out: a `Plan`. The parts are the planner's other modules; this one only joins them.
 """
@@ -31,7 +31,7 @@ from shardwise.planner.written_kernels import products_of_kernel, too_large
 
 BUFFERS = 200  # of the peak that a plan keeps
 
-_Running = tuple[Equation, Product, int]  # a product, its sizes, and how often it runs
+_ProductRun = tuple[Equation, Product, int]  # a product, its sizes, and how often it runs
 
 
 @pause_collector
@@ -87,8 +87,8 @@ def _profile(tasks: Schedule, memory: Memory) -> tuple[tuple[float, int], ...]:
     return (*points, (tasks.seconds, memory.arguments + memory.results - memory.aliased))
 
 
-def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1) -> Iterator[_Running]:
-    """Each product or convolution, with its sizes and how often it runs. `known`: sizes by op, params and types."""
+def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1) -> Iterator[_ProductRun]:
+    """Each product or convolution, with its sizes and number of runs. `known`: sizes by op, params and types."""
     for group in parts:
         if group.body:
             yield from _products(group.body, known, trips * (group.trips or 1))
@@ -102,8 +102,8 @@ def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1)
                 yield eqn, product, trips
 
 
-def _flops_again(products: Sequence[_Running]) -> float:
-    """What remat computes again: products of the backward pass that a line of the forward pass has, too.
+def _flops_again(products: Sequence[_ProductRun]) -> float:
+    """The products that remat recomputes: those of the backward pass whose line has them in the forward pass, too.
 
     The derivatives of a product contract other dims than it does itself.
     """
@@ -120,7 +120,7 @@ def _flops_again(products: Sequence[_Running]) -> float:
     return math.fsum(min(flops, first.get(key, 0.0)) for key, flops in again.items())
 
 
-def _peak_flops(products: Sequence[_Running], machine: Machine) -> float:
+def _peak_flops(products: Sequence[_ProductRun], machine: Machine) -> float:
     """The device's FLOP/s in the dtype of most of the products."""
     by_dtype: dict[str, float] = {}
     for _, product, trips in products:
@@ -131,7 +131,7 @@ def _peak_flops(products: Sequence[_Running], machine: Machine) -> float:
 
 
 def _operand_bytes(transfer: Transfer) -> float:
-    """The bytes by which `cross_axes` counts: of a device's operand; of a shift those sent."""
+    """The bytes that `cross_axes` counts: a device's operand, or what a shift sends."""
     collective = transfer.op.collective
     assert collective is not None
     unit = 2**40
@@ -140,7 +140,7 @@ def _operand_bytes(transfer: Transfer) -> float:
 
 
 def _traffic(transfer: Transfer, placement: MeshPlacement, together: bool) -> Traffic:
-    """What one collective sends. Devices of one process find in its memory what others would send them: that takes no time."""
+    """The traffic of one collective. Devices of one process read each other's memory, which takes no time."""
     collective = transfer.op.collective
     assert collective is not None
     line = None if transfer.source is None else transfer.source.place
@@ -153,7 +153,7 @@ def _traffic(transfer: Transfer, placement: MeshPlacement, together: bool) -> Tr
 
 
 def _notes(program: DeviceProgram, machine: Machine, parts: Sequence[Group]) -> Iterator[str]:
-    """What the plan takes for granted, one sentence each."""
+    """The assumptions of the plan, one sentence each."""
     used = math.prod(program.sizes.values())
     if used < machine.devices:
         yield f"the program runs on {used} of the {machine.devices} devices of {machine.name}; the others are idle"
@@ -168,7 +168,7 @@ def _notes(program: DeviceProgram, machine: Machine, parts: Sequence[Group]) -> 
 
 
 def _too_large(parts: Sequence[Group], machine: Machine) -> Iterator[str]:
-    """Kernels that the program brings along and the device cannot hold."""
+    """User-written kernels that the device cannot hold."""
     for group in parts:
         for eqn in group.equations:
             what = too_large(eqn, machine.chip)
@@ -178,7 +178,7 @@ def _too_large(parts: Sequence[Group], machine: Machine) -> Iterator[str]:
 
 
 def _note_algorithms(parts: Sequence[Group], figures: Mapping[str, float], without: dict[str, Equation]) -> None:
-    """Add to `without` the first equation of each algorithm that no figure stands for; products count by their FLOPs."""
+    """Add to `without` the first equation of each algorithm without a measured figure; products count by their FLOPs."""
     for group in parts:
         for eqn in group.equations:
             if eqn.op.emit is not None or eqn.op.product or unwrap_op(eqn.op, eqn.params)[0].algorithm is None:

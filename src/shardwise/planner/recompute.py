@@ -1,7 +1,7 @@
-"""Which light values are stored, and which are computed wherever they are read.
+"""The choice between storing cheap values and recomputing them at each use.
 
-A light value with one reader is part of it. One with several is computed in each of them if that needs no memory that the value
-itself would not: what it is made of is there at the last reader anyway, or is smaller. So an activation's derivative is computed
+A light value with one reader is part of it. One with several is recomputed in each of them if that takes no more memory than the value:
+its inputs are alive at the last reader anyway, or are smaller. So an activation's derivative is computed
 in the backward pass from the activation's operand, which the chain rule needs there in any case, as XLA does by fusing producers
 into all their consumers. Values whose computation takes longer than writing and reading them are kept.
 """
@@ -17,7 +17,7 @@ from shardwise.planner.roles import Role, cost_of
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values
 
-MOST_READERS = 8  # a value that more groups read is stored: each of them would grow
+MOST_READERS = 8  # values with more readers are stored: each reader would grow
 MOST_LEAVES = 12  # operands of a fused kernel
 _NONE: frozenset[Var] = frozenset()
 _NOBODY: Sequence[int] = ()
@@ -25,14 +25,14 @@ _NOBODY: Sequence[int] = ()
 
 @dataclass(slots=True)
 class Chosen:
-    """What the light values of a program become.
+    """The decision for each cheap value of a program.
 
     Attributes:
         stored: the roots that lie in memory.
         cones: per light value that is not stored the positions of the equations that compute it from stored ones.
         leaves: those stored values.
-        moved: those of them whose elements are read at other places than that of the result.
-        shared: per position whether a chain of light equations from there on has several readers somewhere, as far as that was asked.
+        moved: those of them whose elements are read at other positions than the result's.
+        shared: by position, whether a chain of light equations from there on has several readers, as far as computed.
     """
 
     stored: set[Var]
@@ -75,7 +75,7 @@ def choose_stored(values: Values, target: Target) -> Chosen:
 
 
 def moved_operands(values: Values, chosen: Chosen, i: int) -> frozenset[Var]:
-    """The stored values whose elements equation `i` reads, itself or in its cone, at other places than it writes."""
+    """The stored values that equation `i`, or its cone, reads at other positions than it writes."""
     eqn = values.program.equations[i]
     op = eqn.op
     elsewhere = op.emit is None and op.fold is None and (op.boxes is not None or op.rule is not None)
@@ -92,7 +92,7 @@ def moved_operands(values: Values, chosen: Chosen, i: int) -> frozenset[Var]:
 
 
 def _last_readers(values: Values) -> dict[Var, int]:
-    """Per root the position of the last equation that reads it, also through light values."""
+    """The position of the last reader of each root, also through light values."""
     last: dict[Var, int] = {}
     roles, equations, stored, reads = values.roles, values.program.equations, values.stored, values.reads
     for i in range(len(values.roles) - 1, -1, -1):
@@ -112,7 +112,7 @@ def _last_readers(values: Values) -> dict[Var, int]:
 def _cone_of(
     values: Values, chosen: Chosen, costs: dict[Var, float], i: int
 ) -> tuple[tuple[Var, ...], frozenset[int], float]:
-    """What equation `i` is computed from: stored values, the positions of the equations, and the cost of an element."""
+    """The inputs of a recomputation of equation `i`: stored values, the equations to repeat, and the cost per element."""
     eqn = values.program.equations[i]
     size = max(eqn.outputs[0].aval.size, 1)
     cost = float(cost_of(eqn))
@@ -145,7 +145,7 @@ def _is_computed_again(
     users = values.users.get(var, _NOBODY)
     nbytes = var.aval.nbytes
     if len(users) <= 1:
-        # The only reader decides, unless it makes more of it than there was.
+        # The only reader decides, unless its result is larger.
         reader = values.program.equations[users[0]] if users else None
         if reader is None or values.roles[users[0]] is not Role.LIGHT:
             return True
@@ -184,7 +184,7 @@ def _is_shared(values: Values, chosen: Chosen, i: int) -> bool:
 def _is_there_until(
     values: Values, chosen: Chosen, leaf: Var, cone: frozenset[int], position: int, last: dict[Var, int]
 ) -> bool:
-    """Whether a stored value lies in memory until `position` for the sake of other readers."""
+    """Whether other readers keep a stored value in memory until `position`."""
     if leaf not in values.makers:  # an argument, a carry, a row of a stacked array
         return True
     for i in values.users.get(leaf, ()):

@@ -1,4 +1,4 @@
-"""What a plan says of one compiled step on one machine. Data alone: reports, advice and search read it.
+"""The plan of one compiled step on one machine, as data that reports, advice and search read.
 
 Bytes and seconds are those of one device. Every device runs the same program, so one stands for all.
 """

@@ -1,9 +1,8 @@
-"""Rings: a product beside a large gather or scatter as many small products, each beside the transfer of one part.
+"""Rings: a product with a large gather or scatter as many small products, each beside the transfer of one part.
 
-From `Target.rings_from` devices on, a product with a gathered operand of at least `ring_bytes` computes with the part that it
-has while the next comes from its neighbours: the gathered value never exists, only the parts on their way in both directions. A
-product whose result is scattered sends partial sums along likewise. XLA calls that a windowed einsum, JAX's documents a collective
-matmul.
+From `Target.rings_from` devices on, a product with a gathered operand of at least `ring_bytes` computes with one part while it receives
+the next from its neighbours: the gathered value never exists, only the parts in flight in both directions. A product whose result is
+scattered sends partial sums along likewise. XLA calls that a windowed einsum, JAX's documents a collective matmul.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PARTS = 4
 
 @dataclass(slots=True)
 class Rings:
-    """Which collectives run inside of products.
+    """The collectives that run inside products.
 
     Attributes:
         taken: the positions of equations that have no group of their own.
@@ -66,7 +65,7 @@ def find_rings(values: Values, chosen: Chosen, target: Target) -> Rings:
 
 
 def with_ring(group: Group, target: Target) -> Group:
-    """A group whose product runs beside a collective, with the parts that are on their way."""
+    """A group whose product runs beside a collective, with the parts in flight."""
     if group.kind != "product" or not target.rings_from:
         return group
     parts = 0

@@ -15,7 +15,7 @@ from shardwise.sharding.rule import Kind
 
 
 class Role(Enum):
-    """What an equation is to a compiler that fuses."""
+    """The role of an equation in fusion."""
 
     VIEW = auto()  # its result is its operand, seen otherwise
     BARRIER = auto()  # its results are its operands, and nothing is fused across it

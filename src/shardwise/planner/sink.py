@@ -1,7 +1,7 @@
-"""Sinking: parts of values that only loops read, as constants, are taken in each trip.
+"""Sinking: parts of values that only loops read, as constants, are extracted in each trip.
 
-Our engine takes whatever stays the same out of a loop, where parts of a value cost it nothing: they are views. Compilers leave cheap
-moves in loops, so that no copies of all parts lie beside the value itself.
+Our engine hoists all loop invariants, since parts of a value are views that cost nothing. Compilers leave cheap moves in loops, to avoid
+copies of all parts beside the value itself.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, Var, region_of
 from shardwise.planner.target import Target
 
-_Sunk = dict[object, tuple[Program, list[Equation]]]  # bodies that are alike, and the moves in them
+_SunkBodies = dict[object, tuple[Program, list[Equation]]]  # equal bodies, and the moves in them
 
 
 def with_moves_in_loops(program: Program, target: Target) -> Program:
-    """The program with moves of what stays the same in its loops inside of them."""
+    """The program with moves of loop invariants inside the loops."""
     if target.pooled or all(e.op.region is None for e in program.equations):
         return program
     moves = _moves_for_loops(program)
     if not moves:
         return program
-    known: _Sunk = {}
+    known: _SunkBodies = {}
     equations: list[Equation] = []
     for eqn in program.equations:
         if eqn.op.region is not None and not moves.keys().isdisjoint(eqn.inputs):
@@ -32,7 +32,7 @@ def with_moves_in_loops(program: Program, target: Target) -> Program:
 
 
 def _moves_for_loops(program: Program) -> dict[Atom | None, Equation]:
-    """The equations of views that only loops read, as constants, or such views: by their results."""
+    """The equations of views that only loops (or such views) read, as constants, by result."""
     moves: dict[Atom | None, Equation] = {}
     constants: set[Atom] = set()
     elsewhere: set[Atom] = set(program.outputs)
@@ -49,7 +49,7 @@ def _moves_for_loops(program: Program) -> dict[Atom | None, Equation]:
     return moves
 
 
-def _with_moves(eqn: Equation, moves: Mapping[Atom | None, Equation], known: _Sunk) -> Equation:
+def _with_moves(eqn: Equation, moves: Mapping[Atom | None, Equation], known: _SunkBodies) -> Equation:
     """The equation of a loop with the moves of its constants inside."""
     loop = region_of(eqn)
     assert isinstance(loop, Loop)

@@ -28,7 +28,7 @@ def client_of(machine: Machine) -> PlannedClient:
 
 @lru_cache(maxsize=16)  # equal calls give the same devices, so that what is compiled for them is compiled once
 def stand_in_devices(platform: str, kind: str, count: int) -> tuple[Device, ...]:
-    """So many devices of a platform.
+    """Stand-in devices of a platform.
 
     Of a kind that some machine has they are that machine's; of others only the platform is known, and no memory or bandwidth.
     """

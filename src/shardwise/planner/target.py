@@ -132,7 +132,7 @@ HERE = Target(
 
 
 # Of the VMEM, what kernels reserve for themselves: the default of `xla_tpu_scoped_vmem_limit_kib`.
-SCOPED = 16 * MIB
+SCOPED_BYTES = 16 * MIB
 
 
 def target_of(platform: str) -> Target:
@@ -145,4 +145,4 @@ def for_chip(chip: Chip) -> Target:
     target = target_of(chip.platform)
     if not target.near_groups:
         return target
-    return replace(target, near_bytes=max(0, chip.vmem_bytes - SCOPED))
+    return replace(target, near_bytes=max(0, chip.vmem_bytes - SCOPED_BYTES))

@@ -229,7 +229,7 @@ def takes_prologues(eqn: Equation, target: Target) -> bool:
 
 
 def _piece_of(eqn: Equation) -> Var | None:
-    """What a collective fetches that sends at most a quarter of its result; None for others."""
+    """The operand of a collective that sends at most a quarter of its result; None for others."""
     op, params, mapped = unwrap_op(eqn.op, eqn.params)
     if op.collective is None or "sizes" not in params or mapped or len(eqn.outputs) != 1:
         return None

@@ -1,6 +1,6 @@
 """Widening: products and collectives of 16-bit floats on machines that compute them in float32.
 
-XLA's compiler for CPUs converts operands to float32, and results back; what is converted for one reader serves the others. Stacked
+XLA's compiler for CPUs converts operands to float32, and results back; all readers of a value share its conversion. Stacked
 operands whose entries a loop only converts are converted before the loop, as a whole.
 """
 
@@ -21,7 +21,7 @@ _FLOAT = np.dtype(np.float32)
 
 
 def with_wide_products(program: Program, target: Target) -> Program:
-    """The program with the casts that the target puts around products and collectives of 16-bit floats."""
+    """The program with the target's casts around products and collectives of 16-bit floats."""
     if not target.widens:
         return program
     wide: dict[Var, Var] = {}
@@ -54,7 +54,7 @@ def with_wide_products(program: Program, target: Target) -> Program:
 
 
 def _with_wide_rows(eqn: Equation, widened: Callable[[Atom, Source | None], Atom], target: Target) -> Equation:
-    """A loop that takes those stacked operands in float32 whose entries only products and collectives read."""
+    """The loop with stacked operands in float32 if only products and collectives read their entries."""
     loop = loop_of(eqn)
     body = loop.body
     others = {a for e in body.equations if role_of(e) not in (Role.PRODUCT, Role.COLLECTIVE) for a in e.inputs}
@@ -84,6 +84,6 @@ def _is_narrow(atom: Atom) -> bool:
 
 
 def _cast(operand: Var, result: Var, source: Source | None) -> Equation:
-    """A cast on behalf of a line of the user's."""
+    """A cast attributed to a line of the user's."""
     params = {"new_dtype": result.aval.dtype, "weak_type": False}
     return Equation(convert_element_type_p, (operand,), (result,), params, source)

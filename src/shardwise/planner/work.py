@@ -1,4 +1,4 @@
-"""What a device does, before it is known how long it takes: the program of one device as a target's compiler would group it.
+"""The work of one device, without times: its program as a target's compiler would group it.
 
 `Group`s are made by the passes of a target from a per-device program; memory and clock read them.
 """
@@ -74,7 +74,7 @@ NO_LOOKUPS = Lookups(0, 0)
 
 @record
 class Pass:
-    """What a kernel does in one go over its rows: what follows from a reduction, or from a product, comes in a later one.
+    """One pass of a kernel over its rows: users of a reduction's or a product's result run in a later pass.
 
     Attributes:
         equations: that it computes.

@@ -63,7 +63,7 @@ def products_of_kernel(eqn: Equation) -> tuple[Product, ...]:
 
 
 def too_large(eqn: Equation, chip: Chip) -> str:
-    """What is wrong with a kernel whose blocks and scratch memory a TPU cannot hold; "" of others."""
+    """The reason why a TPU cannot hold a kernel's blocks and scratch memory; "" if it can."""
     if eqn.op is not written_kernel or chip.platform != "tpu" or _kernel_param(eqn).held <= chip.vmem_bytes:
         return ""
     kernel = _kernel_param(eqn)
@@ -227,7 +227,7 @@ def _as_one(
 
 
 def _needed_equations(equations: Sequence[Equation], call: Sequence[int], free: Collection[int]) -> Iterator[int]:
-    """Of the equations that follow from no value those that a call reads."""
+    """The equations without operands whose results a call reads."""
     makers: Mapping[Atom, int] = {v: i for i in free for v in equations[i].outputs}
     found: set[int] = set()
     waiting = list(call)

@@ -59,11 +59,7 @@ def _cauchy(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | N
 
 
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Standard Cauchy numbers: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Standard Cauchy numbers: f[*shape]. `dtype` and `out_sharding` as for `exponential`.
 
     >>> jax.random.cauchy(jax.random.key(0), (2,)).shape
     (2,)
@@ -78,11 +74,7 @@ def _laplace(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | 
 
 
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Standard Laplace numbers: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Standard Laplace numbers: f[*shape]. `dtype` and `out_sharding` as for `exponential`.
 
     >>> jax.random.laplace(jax.random.key(0), (2,)).shape
     (2,)
@@ -97,11 +89,7 @@ def _logistic(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding |
 
 
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Standard logistic numbers: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Standard logistic numbers: f[*shape]. `dtype` and `out_sharding` as for `exponential`.
 
     >>> jax.random.logistic(jax.random.key(0), (2,)).shape
     (2,)
@@ -115,11 +103,8 @@ def _pareto(key: Array, b: Any, *, shape: Shape, dtype: Any, sharding: NamedShar
 
 
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Pareto numbers of shape parameter `b`: f[*shape], all at least 1.
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Pareto numbers of shape parameter `b`: f[*shape], all at least 1. `dtype` and `out_sharding` as for
+    `exponential`.
 
     >>> jax.random.pareto(jax.random.key(0), 2.0, (4,)).shape
     (4,)
@@ -134,11 +119,7 @@ def _rayleigh(key: Array, scale: Any, *, shape: Shape, dtype: Any, sharding: Nam
 
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Rayleigh numbers of this `scale`: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Rayleigh numbers of this `scale`: f[*shape]. `dtype` and `out_sharding` as for `exponential`.
 
     >>> jax.random.rayleigh(jax.random.key(0), 1.0, (4,)).shape
     (4,)
@@ -161,11 +142,8 @@ def _triangular(
 def triangular(
     key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
 ) -> Array:
-    """Numbers whose density rises from `left` to `mode` and falls to `right`: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Numbers whose density rises from `left` to `mode` and falls to `right`: f[*shape]. `dtype` and `out_sharding`
+    as for `exponential`.
 
     >>> jax.random.triangular(jax.random.key(0), 0.0, 0.5, 1.0, (4,)).shape
     (4,)

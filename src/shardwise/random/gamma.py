@@ -65,12 +65,8 @@ def _loggamma(key: Array, a: Any, *, shape: Shape, dtype: Any, sharding: NamedSh
 
 
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Logarithms of gamma numbers of shape parameter `a`, precise where the numbers are close to zero: f[*shape]; see
-    `gamma`.
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Logarithms of gamma numbers of shape parameter `a`, precise where the numbers are close to zero: f[*shape];
+    see `gamma`. `dtype` and `out_sharding` as for `exponential`.
 
     >>> jax.random.loggamma(jax.random.key(0), 2.0, (4,)).shape
     (4,)
@@ -89,11 +85,8 @@ def _beta(key: Array, a: Any, b: Any, *, shape: Shape, dtype: Any, sharding: Nam
 
 
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Beta numbers with parameters `a` and `b`: f[*shape], between 0 and 1.
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Beta numbers with parameters `a` and `b`: f[*shape], between 0 and 1. `dtype` and `out_sharding` as for
+    `exponential`.
 
     >>> jax.random.beta(jax.random.key(0), 2.0, 3.0, (4,)).shape
     (4,)
@@ -110,11 +103,8 @@ def _dirichlet(key: Array, alpha: Any, *, shape: Shape, dtype: Any, sharding: Na
 
 
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Dirichlet vectors: f[*shape, n] for `alpha` of shape (..., n), each of sum 1.
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Dirichlet vectors: f[*shape, n] for `alpha` of shape (..., n), each of sum 1. `dtype` and `out_sharding` as
+    for `exponential`.
 
     Raises:
         ValueError: `alpha` is a scalar, or its leading dims do not broadcast to `shape`.
@@ -147,11 +137,7 @@ def _chisquare(key: Array, df: Any, *, shape: Shape, dtype: Any, sharding: Named
 
 
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Chi-square numbers with `df` degrees of freedom: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Chi-square numbers with `df` degrees of freedom: f[*shape]. `dtype` and `out_sharding` as for `exponential`.
 
     >>> jax.random.chisquare(jax.random.key(0), 3.0, (4,)).shape
     (4,)
@@ -169,11 +155,8 @@ def _f(key: Array, dfnum: Any, dfden: Any, *, shape: Shape, dtype: Any, sharding
 
 
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """F numbers with `dfnum` and `dfden` degrees of freedom above and below: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """F numbers with `dfnum` and `dfden` degrees of freedom above and below: f[*shape]. `dtype` and `out_sharding`
+    as for `exponential`.
 
     >>> jax.random.f(jax.random.key(0), 2.0, 3.0, (4,)).shape
     (4,)
@@ -190,11 +173,7 @@ def _t(key: Array, df: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding
 
 
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Student's t numbers with `df` degrees of freedom: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Student's t numbers with `df` degrees of freedom: f[*shape]. `dtype` and `out_sharding` as for `exponential`.
 
     >>> jax.random.t(jax.random.key(0), 3.0, (4,)).shape
     (4,)
@@ -215,11 +194,8 @@ def _generalized_normal(key: Array, p: Any, *, shape: Shape, dtype: Any, shardin
 
 
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Numbers with a density proportional to ``exp(-abs(x) ** p)``: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Numbers with a density proportional to ``exp(-abs(x) ** p)``: f[*shape]. `dtype` and `out_sharding` as for
+    `exponential`.
 
     >>> jax.random.generalized_normal(jax.random.key(0), 2.0, (4,)).shape
     (4,)
@@ -249,10 +225,8 @@ def _ball(key: Array, p: Any, *, d: int, shape: Shape, dtype: Any, sharding: Nam
 
 
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Uniform points of the unit ball of dimension `d` under the p-norm: f[*shape, d].
-
-    Args:
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Uniform points of the unit ball of dimension `d` under the p-norm: f[*shape, d]. `out_sharding` as for
+    `exponential`.
 
     >>> jnp.linalg.norm(jax.random.ball(jax.random.key(0), 3)) <= 1
     Array(True, dtype=bool)

@@ -118,11 +118,8 @@ def lognormal(
     *,
     out_sharding: Any = None,
 ) -> Array:
-    """Numbers whose logarithm is normal with standard deviation `sigma`: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Numbers whose logarithm is normal with standard deviation `sigma`: f[*shape]. `dtype` and `out_sharding` as
+    for `exponential`.
 
     >>> jax.random.lognormal(jax.random.key(0), 1.0, (4,)).shape
     (4,)
@@ -143,11 +140,8 @@ def _maxwell(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | 
 
 
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """The length of a standard normal vector of three numbers: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """The length of a standard normal vector of three numbers: f[*shape]. `dtype` and `out_sharding` as for
+    `exponential`.
 
     >>> jax.random.maxwell(jax.random.key(0), (2,)).shape
     (2,)
@@ -169,10 +163,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     """`loc` plus or minus `scale` times a Maxwell number: f[*shape, *parameters].
 
     `shape` precedes the shape to which `loc` and `scale` broadcast; if empty, that shape is taken twice, as JAX
-    does.
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
+    does. `dtype` as for `exponential`.
 
     >>> jax.random.double_sided_maxwell(jax.random.key(0), 0.0, 1.0, (4,)).shape
     (4,)
@@ -197,11 +188,8 @@ def _wald(key: Array, mean: Any, *, shape: Shape, dtype: Any, sharding: NamedSha
 
 
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Inverse Gaussian numbers of scale 1 with this `mean`: f[*shape].
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """Inverse Gaussian numbers of scale 1 with this `mean`: f[*shape]. `dtype` and `out_sharding` as for
+    `exponential`.
 
     >>> jax.random.wald(jax.random.key(0), 1.0, (4,)).shape
     (4,)
@@ -222,10 +210,7 @@ def _weibull_min(key: Array, scale: Any, concentration: Any, *, shape: Shape, dt
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Weibull numbers of `scale` and shape parameter `concentration`: f[...], of the shape to which `shape` and the
-    parameters broadcast.
-
-    Args:
-        dtype: a float dtype, by default the default float; ValueError for another one.
+    parameters broadcast. `dtype` as for `exponential`.
 
     >>> jax.random.weibull_min(jax.random.key(0), 1.0, 2.0, (4,)).shape
     (4,)

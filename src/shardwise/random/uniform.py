@@ -321,10 +321,7 @@ def _rademacher(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding
 
 
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """-1 or 1 with equal probability: [*shape], int32 by default.
-
-    Args:
-        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+    """-1 or 1 with equal probability: [*shape], int32 by default. `out_sharding` as for `exponential`.
 
     >>> jax.random.rademacher(jax.random.key(0), (4,))
     Array([-1, -1,  1,  1], dtype=int32)

@@ -12,10 +12,10 @@ from shardwise.ops.elementwise.casts import convert, stop_gradient
 from shardwise.ops.indexing.reference_ops import get_p, swap_p
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ref.places import AbstractRef
-from shardwise.ref.views import Viewed
+from shardwise.ref.views import ViewedPlace
 
 
-class Ref(Reference, Viewed):
+class Ref(Reference, ViewedPlace):
     """A mutable reference to an array."""
 
     __slots__ = ("_frozen", "_shared")
@@ -46,7 +46,7 @@ class Ref(Reference, Viewed):
         return self.held().aval if place is None else place.aval.inner  # type: ignore[attr-defined]
 
     def shown_place(self) -> tuple[Array, tuple[Any, ...]] | None:
-        """What stands for the Ref in the program that is recorded to be shown; None: its array does."""
+        """The Ref's stand-in in a program recorded for printing; None: its array."""
         if current_trace() in self._frames:
             return None
         self._check_kept()

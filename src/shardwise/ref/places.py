@@ -70,7 +70,7 @@ class Place:
         return self.held().aval
 
     def shown_place(self) -> tuple[Array, tuple[Any, ...]] | None:
-        """What stands for the Ref in the program that is recorded to be shown, and the indices of this part of it; None: its array does."""
+        """The Ref's stand-in in a program recorded for printing, and the indices of this part; None: its array."""
         return None
 
     @property

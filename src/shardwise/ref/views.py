@@ -19,7 +19,7 @@ from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ref.places import Place, with_part
 
 
-class Viewed(Place):
+class ViewedPlace(Place):
     """A place of which there are views."""
 
     __slots__ = ()
@@ -137,7 +137,7 @@ def _part_again(left: Iterator[Any], kind: Any, given: Any) -> Any:
     return given if kind is None else next(left)
 
 
-class RefView(ReferenceView, Viewed):
+class RefView(ReferenceView, ViewedPlace):
     """A part of a Ref, or a Ref in another shape: what is written to it is written to the Ref.
 
     `step` is the method of `of` that makes it, and its arguments.
@@ -159,7 +159,7 @@ class RefView(ReferenceView, Viewed):
         return self.of.root if isinstance(self.of, RefView) else self.of
 
     def take_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
-        """What makes the view again of a Ref and of arrays, and the arrays of this one."""
+        """A constructor of such views, from a Ref and arrays, and the arrays of this view."""
         views: list[RefView] = [self]
         while isinstance(views[-1].of, RefView):
             views.append(views[-1].of)
@@ -196,7 +196,7 @@ class _Part(RefView):
         return super().inner_aval() if place is None else part_type(self.of.inner_aval(), self.index)
 
     def shown_place(self) -> tuple[Array, tuple[Any, ...]] | None:
-        """What stands for the Ref, and the indices of the part."""
+        """The Ref's stand-in, and the indices of the part."""
         place = self.of.shown_place()
         return None if place is None else (place[0], (*place[1], (self.of.inner_aval(), self.index)))
 

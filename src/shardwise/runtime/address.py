@@ -1,4 +1,4 @@
-"""Where an array's elements begin: read from the object itself, eight times as fast as `__array_interface__`, which makes a dict."""
+"""The address of an array's elements, read from the object itself: eight times as fast as `__array_interface__`, which makes a dict."""
 
 from __future__ import annotations
 

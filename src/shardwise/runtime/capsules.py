@@ -41,7 +41,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
-class _Versioned(ctypes.Structure):
+class _ManagedTensorVersioned(ctypes.Structure):
     """The struct that a capsule of DLPack 1.0 and later points to."""
 
     _fields_ = (
@@ -63,7 +63,7 @@ def _description(capsule: Any) -> _Tensor:
     """The description that a capsule holds, in its memory."""
     name = b"dltensor_versioned"
     if _is_valid(capsule, name):
-        return _Versioned.from_address(_pointer(capsule, name)).tensor
+        return _ManagedTensorVersioned.from_address(_pointer(capsule, name)).tensor
     return _Tensor.from_address(_pointer(capsule, b"dltensor"))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from shardwise.runtime.rendezvous import Place, Rendezvous
 
 
-class Stopped(BaseException):
+class DeviceStopped(BaseException):
     """Unwinds a device's thread after another one has failed."""
 
 

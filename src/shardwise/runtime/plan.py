@@ -4,8 +4,8 @@ Comes in: the program, with explicit collectives, and the `Env` of its device gr
 Goes out: `run(*blocks) -> tuple of blocks`, generated source with one line per equation, compiled once.
 
 A value is deleted after its last use, so that its buffer goes back to the pool. A kernel that can write over an operand (it
-has a method `over`) is handed those that die with it in a list that nothing else refers to, and looks whether anybody sees them;
-it takes what it writes over out of the list.
+has a method `over`) gets those that die with it in a list that nothing else refers to, checks that nobody else sees them, and
+removes from the list those that it writes over.
 """
 
 from __future__ import annotations

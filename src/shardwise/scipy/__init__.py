@@ -1,9 +1,8 @@
 """`shardwise.scipy`: SciPy's functions on arrays, named as in jax.scipy. Submodules load when they are first used."""
 
-import importlib as _importlib
 import typing as _typing
 
-from shardwise.base.listing import package_listing as _package_listing
+from shardwise.base.doors import open_package as _open_package
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.scipy import cluster as cluster
@@ -18,18 +17,7 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.scipy import spatial as spatial
     from shardwise.scipy import special as special
     from shardwise.scipy import stats as stats
-
-_SUBMODULES = (
-    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial", "special", "stats",
-)  # fmt: skip
-
-
-if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
-
-    def __getattr__(name: str) -> _typing.Any:
-        if name in _SUBMODULES:
-            return _importlib.import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__dir__ = _package_listing(__name__, *_SUBMODULES)
+else:
+    __getattr__, __dir__ = _open_package(
+        __name__, "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats"
+    )

@@ -51,10 +51,8 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
 
 
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
-    """The Cholesky factor of the matrices `a` and whether it is the lower one, for `cho_solve`.
-
-    Args:
-        overwrite_a, check_finite: without effect.
+    """The Cholesky factor of the matrices `a` and whether it is the lower one, for `cho_solve`. `overwrite_a` and
+    `check_finite` as for `cholesky`.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.cho_factor(jnp.array([[4.0, 0.0], [0.0, 9.0]]), lower=True)
@@ -84,10 +82,8 @@ def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, 
 
 @shown_call("overwrite_a check_finite")
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
-    """The packed LU factors of the matrices `a` and the pivots, for `lu_solve`.
-
-    Args:
-        overwrite_a, check_finite: without effect.
+    """The packed LU factors of the matrices `a` and the pivots, for `lu_solve`. `overwrite_a` and `check_finite` as
+    for `cholesky`.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.lu_factor(jnp.array([[2.0, 1.0], [4.0, 4.0]]))
@@ -103,10 +99,7 @@ def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
     """x with op(a) x = b, given `lu_and_piv`, the pair that `lu_factor` gives; op transposes for `trans` 1 and takes
-    the adjoint for 2.
-
-    Args:
-        overwrite_b, check_finite: without effect.
+    the adjoint for 2. `overwrite_b` and `check_finite` as for `cho_solve`.
 
     Raises:
         ValueError: `trans` is not 0, 1 or 2.
@@ -149,10 +142,7 @@ def _permutation(order: Array, dtype: Any) -> Array:
 
 
 def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
-    """p, l, u with a = p l u, or (p l, u) with `permute_l`.
-
-    Args:
-        overwrite_a, check_finite: without effect.
+    """p, l, u with a = p l u, or (p l, u) with `permute_l`. `overwrite_a` and `check_finite` as for `cholesky`.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.lu(jnp.array([[2.0, 1.0], [4.0, 4.0]]))[2]
@@ -412,10 +402,8 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
 
 @shown_call("calc_q overwrite_a check_finite")
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
-    """The Hessenberg form h, and with `calc_q` the unitary q with a = q h q^H.
-
-    Args:
-        overwrite_a, check_finite: without effect.
+    """The Hessenberg form h, and with `calc_q` the unitary q with a = q h q^H. `overwrite_a` and `check_finite` as
+    for `cholesky`.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.hessenberg(jnp.array([[1.0, 2.0], [3.0, 4.0]]))

@@ -99,7 +99,7 @@ class RegularGridInterpolator:
 
 
 def _rebuild(aux: tuple[str, bool], children: tuple[Any, Any, Any]) -> RegularGridInterpolator:
-    """What a tree of any leaves makes: no checks, the leaves may be placeholders."""
+    """The object with these leaves, unchecked: they may be placeholders."""
     made = object.__new__(RegularGridInterpolator)
     made.method, made.bounds_error = aux
     made.grid, made.values, made.fill_value = children

@@ -137,22 +137,29 @@ def _spectra(
         frames = frames * jnp.expand_dims(weights, range(frames.ndim - 1))
         parts.append(jnp.fft.rfft(frames, size) if onesided else jnp.fft.fft(frames, size))
     scale = 1 / (fs * jnp.sum(weights * weights)) if scaling == "density" else 1 / jnp.sum(weights) ** 2
-    result = parts[0] if stft else jnp.conj(parts[0]) * parts[-1]
-    result = result * (jnp.sqrt(scale) if stft else scale).astype(result.dtype)
-    if onesided and not stft:
-        # Each frequency stands for its negative one too, but 0 and the highest of an even number have none.
-        both = np.full(result.shape[-1], 2.0)
-        both[[0] if size % 2 else [0, -1]] = 1
-        result = result * jnp.asarray(both, result.dtype).reshape((1,) * (result.ndim - 1) + (-1,))
-    result = result.astype(result_dtype)
-    if y is None and not stft:
-        result = jnp.real(result)
+    if stft:
+        result = (parts[0] * jnp.sqrt(scale).astype(parts[0].dtype)).astype(result_dtype)
+    else:
+        result = _powers(parts, scale, size if onesided else None).astype(result_dtype)
+        result = jnp.real(result) if y is None else result
     frequencies = (jnp.fft.rfftfreq if onesided else jnp.fft.fftfreq)(size, 1 / fs, dtype=real_dtype)
     times = jnp.arange(n / 2, total - n / 2 + 1, step, dtype=real_dtype) / fs
     if boundary is not None:
         times = times - n / 2 / fs
     # [..., windows, frequencies]: frequencies take the place of the samples.
     return frequencies, times, jnp.moveaxis(jnp.swapaxes(result, -1, -2), -2, axis)
+
+
+def _powers(parts: list[Any], scale: Any, points: int | None) -> Any:
+    """The scaled products of one signal's transforms with the last one's. `points`: how many a one-sided transform had."""
+    result = jnp.conj(parts[0]) * parts[-1]
+    result = result * scale.astype(result.dtype)
+    if points is None:
+        return result
+    # Each frequency stands for its negative one too, but 0 and the highest of an even number have none.
+    both = np.full(result.shape[-1], 2.0)
+    both[[0] if points % 2 else [0, -1]] = 1
+    return result * jnp.asarray(both, result.dtype).reshape((1,) * (result.ndim - 1) + (-1,))
 
 
 def _extend_signal(signal: Any, length: int, n: int, step: int, boundary: str | None, padded: bool) -> Any:

@@ -5,8 +5,7 @@ In: settings. Out: `Sharding` objects; higher layers read two of their members, 
 
 import typing as _typing
 
-from shardwise.base.gone import no_attribute as _no_attribute
-from shardwise.base.listing import package_listing as _package_listing
+from shardwise.base.doors import open_package as _open_package
 from shardwise.sharding.backend import backend_initialized as backend_initialized
 from shardwise.sharding.backend import default_backend as default_backend
 from shardwise.sharding.backend import device_count as device_count
@@ -58,11 +57,5 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.transforms.manual.explicit import auto_axes as auto_axes
     from shardwise.transforms.manual.explicit import explicit_axes as explicit_axes
     from shardwise.transforms.manual.explicit import reshard as reshard
-
-if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
-
-    def __getattr__(name: str) -> _typing.Any:
-        raise _no_attribute(__name__, name)
-
-
-__dir__ = _package_listing(__name__)
+else:
+    __getattr__, __dir__ = _open_package(__name__)

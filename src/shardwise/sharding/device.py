@@ -192,12 +192,12 @@ def unknown_memory_kind(kind: object, platform: str, kinds: Sequence[str]) -> st
     )
 
 
-_KEPT: dict[str, Callable[[], list[Any]]] = {}
+_KEPT_LISTS: dict[str, Callable[[], list[Any]]] = {}
 
 
 def install_kept(**lists: Callable[[], list[Any]]) -> None:
     """Install what lists the arrays and the compiled programs that are kept (done where these are defined)."""
-    _KEPT.update(lists)
+    _KEPT_LISTS.update(lists)
 
 
 # From the axes of an all-to-all to how much longer a byte of it takes than one of a gather over the same axes.
@@ -270,13 +270,13 @@ class Client:
 
     def live_arrays(self) -> list[Any]:
         """The arrays of this process that are not deleted."""
-        return _KEPT["arrays"]()
+        return _KEPT_LISTS["arrays"]()
 
     live_buffers = live_arrays
 
     def live_executables(self) -> list[Any]:
         """The compiled programs that this process keeps."""
-        return _KEPT["executables"]()
+        return _KEPT_LISTS["executables"]()
 
     def first_local_device(self) -> Device:
         """The device of uncommitted results."""

@@ -307,7 +307,7 @@ def _merged_iota(reshape: Shape, perm: Shape) -> tuple[Shape, Shape]:
     return sizes, tuple(ordered.index(run) for run in runs)
 
 
-_TILED = re.compile(
+_TILED_PATTERN = re.compile(
     r"\{devices=\[(?P<shape>[\d,]+)\]"
     r"(?:<=\[(?P<reshape>[\d,]+)\](?:T\((?P<perm>[\d,]+)\))?|(?P<devices>[\d,]+))"
     r"(?:\s+(?P<last>last_tile_dim_replicate)|\s+last_tile_dims=\{(?P<kinds>[a-z, ]+)\})?\}"
@@ -326,7 +326,7 @@ def _parse(text: str) -> OpSharding:
         op.type = _Type.MAXIMAL
         op.tile_assignment_dimensions, op.tile_assignment_devices = [1], [int(maximal[1])]
         return op
-    tiled = _TILED.fullmatch(stripped)
+    tiled = _TILED_PATTERN.fullmatch(stripped)
     if tiled is None:
         raise ValueError(
             f"{text!r} is no sharding; expected a form such as '{{replicated}}', '{{maximal device=0}}' or "

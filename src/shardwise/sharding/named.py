@@ -19,7 +19,7 @@ from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind, 
 from shardwise.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, in_dialect
 from shardwise.sharding.tiling import Index, Tiling
 
-_UNSET: Any = object()
+_NOT_GIVEN: Any = object()
 
 
 class NamedSharding(ImmutableSharding):
@@ -57,8 +57,8 @@ class NamedSharding(ImmutableSharding):
         elif memory_kind is not None:
             memory_kind = checked_memory_kind(memory_kind)
         key = (mesh, spec.partitions, spec.unreduced, spec.reduced, memory_kind)
-        known = _named.get(key)
-        return known if known is not None else _named.setdefault(key, _make_named(mesh, spec, memory_kind))
+        known = _named_shardings.get(key)
+        return known if known is not None else _named_shardings.setdefault(key, _make_named(mesh, spec, memory_kind))
 
     @property
     def spec(self) -> PartitionSpec:
@@ -183,14 +183,14 @@ class NamedSharding(ImmutableSharding):
         spec = spec if isinstance(spec, PartitionSpec) or spec is None else PartitionSpec(*spec)
         return NamedSharding(self.mesh, spec, memory_kind=self._memory_kind)
 
-    def update(self, mesh: Any = _UNSET, spec: Any = _UNSET, memory_kind: Any = _UNSET) -> NamedSharding:
+    def update(self, mesh: Any = _NOT_GIVEN, spec: Any = _NOT_GIVEN, memory_kind: Any = _NOT_GIVEN) -> NamedSharding:
         """A sharding with some parts replaced."""
-        if spec is not _UNSET and not isinstance(spec, PartitionSpec):
+        if spec is not _NOT_GIVEN and not isinstance(spec, PartitionSpec):
             spec = PartitionSpec(*(spec if isinstance(spec, (tuple, list)) else (spec,)))
         return NamedSharding(
-            self.mesh if mesh is _UNSET else mesh,
-            self.spec if spec is _UNSET else spec,
-            memory_kind=self._memory_kind if memory_kind is _UNSET else memory_kind,
+            self.mesh if mesh is _NOT_GIVEN else mesh,
+            self.spec if spec is _NOT_GIVEN else spec,
+            memory_kind=self._memory_kind if memory_kind is _NOT_GIVEN else memory_kind,
         )
 
     def with_memory_kind(self, kind: str) -> NamedSharding:
@@ -206,7 +206,7 @@ class NamedSharding(ImmutableSharding):
         return (_rebuild_named, (self.mesh, self.spec, self._memory_kind))
 
 
-_named: weakref.WeakValueDictionary[Any, NamedSharding] = weakref.WeakValueDictionary()
+_named_shardings: weakref.WeakValueDictionary[Any, NamedSharding] = weakref.WeakValueDictionary()
 
 
 def _rebuild_named(mesh: Any, spec: Any, memory_kind: str | None) -> NamedSharding:

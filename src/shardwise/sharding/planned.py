@@ -57,7 +57,7 @@ class PlannedDevice(Device):
 
     @property
     def place(self) -> Place:
-        """Where the device is."""
+        """The position of the device."""
         try:
             return self._place
         except AttributeError:

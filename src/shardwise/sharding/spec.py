@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from shardwise.base import config
-from shardwise.base.caches import Interned
+from shardwise.base.caches import InternTable
 
 
-class _Unconstrained:
+class _UnconstrainedEntry:
     """The entry that leaves a dim to the partitioner."""
 
     __slots__ = ()
@@ -21,7 +21,7 @@ class _Unconstrained:
         return "UNCONSTRAINED"
 
 
-UNCONSTRAINED = _Unconstrained()
+UNCONSTRAINED = _UnconstrainedEntry()
 
 _EMPTY: frozenset[Any] = frozenset()
 
@@ -255,8 +255,8 @@ class TodaysSpec(PartitionSpec, metaclass=_Todays):
 
 
 # By entries, with the unreduced and reduced axes if there are any.
-_tuples: Interned[tuple[Any, ...], PartitionSpec] = Interned()
-_specs: Interned[tuple[Any, ...], PartitionSpec] = Interned()
+_tuples: InternTable[tuple[Any, ...], PartitionSpec] = InternTable()
+_specs: InternTable[tuple[Any, ...], PartitionSpec] = InternTable()
 
 
 def in_dialect(spec: PartitionSpec) -> PartitionSpec:

@@ -44,7 +44,7 @@ class Tiling:
     def __new__(cls, mesh_shape: Shape, axis_names: tuple[Any, ...], dims: tuple[Shape, ...]) -> Tiling:
         """Find the tiling with these parts, or make it."""
         key = (mesh_shape, axis_names, dims)
-        known = _interned.get(key)
+        known = _tilings.get(key)
         if known is not None:
             return known
         used = [axis for axes in dims for axis in axes]
@@ -62,7 +62,7 @@ class Tiling:
             ("_layout", None),
         ):
             object.__setattr__(self, name, value)
-        return _interned.setdefault(key, self)
+        return _tilings.setdefault(key, self)
 
     @property
     def ndim(self) -> int:
@@ -114,7 +114,7 @@ class Tiling:
         return self
 
 
-_interned: weakref.WeakValueDictionary[Any, Tiling] = weakref.WeakValueDictionary()
+_tilings: weakref.WeakValueDictionary[Any, Tiling] = weakref.WeakValueDictionary()
 
 
 def _strides(shape: Shape) -> Shape:

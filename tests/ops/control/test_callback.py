@@ -132,7 +132,7 @@ def test_keys_arrive_as_their_words(capsys):
         (lambda x: pure_callback(doubled, np.zeros(3, np.float64), x), ValueError, "64-bit"),
         (lambda x: pure_callback(doubled, SHAPE, x, vmap_method="all"), ValueError, "vmap_method"),
         (lambda x: pure_callback(doubled, SHAPE, x, vmap_method="sequential", vectorized=True), ValueError, "one of"),
-        (lambda x: pure_callback(3, SHAPE, x), TypeError, "takes a function"),
+        (lambda x: pure_callback(3, SHAPE, x), TypeError, "takes a function"),  # pyright: ignore[reportArgumentType]
         (lambda x: pure_callback(doubled, SHAPE, x, sharding=3), NotImplementedError, "SingleDeviceSharding"),
         (lambda x: sw.grad(lambda x: lax.reduce_sum(pure_callback(doubled, SHAPE, x), (0,)))(x), ValueError, "JVP"),
     ],

@@ -97,8 +97,8 @@ def test_cond_takes_a_branch(wrap, pred):
 def test_cond_takes_operands_in_every_way():
     assert np.asarray(control.cond(True, lambda x, y: x, lambda x, y: y, 1, 2)) == 1
     assert np.asarray(control.cond(False, lambda x: x, lambda x: lax.neg(x), operand=3)) == -3
-    assert np.asarray(control.cond(True, 1.0, lambda x: x, 2.0, lambda x: lax.neg(x))) == 1
-    assert np.asarray(control.cond(False, 1.0, lambda x: x, 2.0, lambda x: lax.neg(x))) == -2
+    assert np.asarray(control.cond(True, 1.0, lambda x: x, 2.0, lambda x: lax.neg(x))) == 1  # pyright: ignore[reportArgumentType]
+    assert np.asarray(control.cond(False, 1.0, lambda x: x, 2.0, lambda x: lax.neg(x))) == -2  # pyright: ignore[reportArgumentType]
     assert np.asarray(control.cond(True, lambda: 1, lambda: 2)) == 1
 
 
@@ -249,12 +249,12 @@ def test_weak_types_of_results_are_jaxs(jax, call):
         (lambda: control.scan(lambda c, x: (c, x), 0, np.arange(3), length=4), ValueError, "disagrees"),
         (lambda: control.scan(lambda c, x: (c, x), 0, (np.arange(3), np.arange(4))), ValueError, "different leading"),
         (lambda: control.scan(lambda c, x: (c, x), 0, np.arange(3), unroll=-1), ValueError, "unroll"),
-        (lambda: control.scan(3, 0, np.arange(3)), TypeError, "f argument should be a callable"),
+        (lambda: control.scan(3, 0, np.arange(3)), TypeError, "f argument should be a callable"),  # pyright: ignore[reportArgumentType]
         (lambda: control.while_loop(lambda c: c, lambda c: c, 0), TypeError, "boolean scalar"),
         (lambda: control.while_loop(lambda c: (lax.lt(c, 1),), lambda c: c, 0), TypeError, "pytree"),
         (lambda: control.while_loop(lambda c: lax.lt(c, 1), lambda c: (c, c), 0), TypeError, "same pytree structure"),
         (
-            lambda: control.while_loop(1, lambda c: c, 0),
+            lambda: control.while_loop(1, lambda c: c, 0),  # pyright: ignore[reportArgumentType]
             TypeError,
             "body_fun and cond_fun arguments should be callable",
         ),
@@ -269,7 +269,7 @@ def test_weak_types_of_results_are_jaxs(jax, call):
         (lambda: control.switch(np.arange(2), [lambda: 1, lambda: 2]), TypeError, "scalar"),
         (lambda: control.switch(0, []), ValueError, "Empty branch"),
         (lambda: control.associative_scan(lax.add, (np.arange(3), np.arange(4))), ValueError, "same first dimension"),
-        (lambda: control.associative_scan(3, np.arange(3)), TypeError, "callable"),
+        (lambda: control.associative_scan(3, np.arange(3)), TypeError, "callable"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_errors_say_what_does_not_fit(call, error, text):
@@ -332,7 +332,7 @@ def test_traced_bounds_count_in_their_type(bounds):
         seen.append((i.dtype, i.aval.weak_type))
         return total + i
 
-    count = lambda *bounds: lax.fori_loop(*bounds, body, 0.0)  # noqa: E731
+    count = lambda low, high: lax.fori_loop(low, high, body, 0.0)  # noqa: E731
     np.testing.assert_allclose(sw.jit(count)(*bounds), np.arange(*bounds).sum())
     first = sw.numpy.asarray(bounds[0])
     assert set(seen) == {(first.dtype, first.aval.weak_type)}

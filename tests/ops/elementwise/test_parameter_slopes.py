@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.special
@@ -29,7 +31,8 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_against_differences(name):
-    slope, function, args, i = CASES[name]
+    case: Any = CASES[name]
+    slope, function, args, i = case
     step = 1e-3 * np.minimum(1, S - 1) if name == "zeta" else 1e-3
     at = lambda by: function(*args[:i], args[i] + by * step, *args[i + 1 :])  # noqa: E731
     # Of fourth order: its error is that of SciPy's values, some 1e-13 of them, over the step.
@@ -38,7 +41,7 @@ def test_against_differences(name):
 
 
 def test_dtypes_broadcasting_and_what_has_no_value():
-    assert slopes.hyp1f1_slope(0)(np.float32([[1.5]]), np.float32(2.5), X.astype("f")).shape == (1, 7)
+    assert slopes.hyp1f1_slope(0)(np.array([[1.5]], np.float32), np.float32(2.5), X.astype("f")).shape == (1, 7)
     assert slopes.zeta_slope(np.float32(2), np.float32(1)).dtype == np.float32
     nowhere = slopes.hyp2f1_slope(0)(np.float64(1), np.float64(2), np.float64(3), np.array([1.5, np.nan, 0.99999]))
     assert np.isnan(nowhere).all()

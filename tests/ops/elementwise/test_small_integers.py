@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,7 @@ def test_results_are_cut_to_the_bits(dtype, way):
         assert (name, str(got.dtype), np.asarray(got).dtype, np.asarray(got).astype(int).tolist()) == (
             name, dtype, got.dtype, want,
         )  # fmt: skip
+    fun: Any
     for name, (fun, of_all) in REDUCED.items():
         got = way(fun)(x) if way is not jax.vmap else jax.vmap(fun)(x[None])[0]
         assert (name, str(got.dtype), int(got)) == (name, dtype, of_all(xs))

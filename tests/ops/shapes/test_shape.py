@@ -352,7 +352,7 @@ ERRORS = [
     (lambda x: shape.broadcast_in_dim(x, (3, 4), (0, 2)), TypeError),
     (lambda x: shape.broadcast_in_dim(x, (4,), (0, 1)), TypeError),
     (lambda x: shape.broadcast(x, (-2,)), TypeError), (lambda x: shape.transpose(x, (0, 0)), TypeError),
-    (lambda x: shape.transpose(x, (-1, 0)), TypeError), (lambda x: shape.transpose(x, 1), TypeError),
+    (lambda x: shape.transpose(x, (-1, 0)), TypeError), (lambda x: shape.transpose(x, 1), TypeError),  # pyright: ignore[reportArgumentType]
     (lambda x: shape.squeeze(x, (0,)), ValueError), (lambda x: shape.squeeze(x, (5,)), ValueError),
     (lambda x: shape.squeeze(x, (0, 0)), ValueError), (lambda x: shape.expand_dims(x, (0, 0)), ValueError),
     (lambda x: shape.expand_dims(x, (7,)), ValueError), (lambda x: shape.rev(x, (-1,)), TypeError),
@@ -362,12 +362,12 @@ ERRORS = [
     (lambda x: shape.slice_in_dim(x, 0, 9), TypeError), (lambda x: shape.pad(x, 0, ((0, 0, 0),) * 2), TypeError),
     (lambda x: shape.pad(x, 0.0, ((-2, -2, 0), (0, 0, 0))), ValueError),
     (lambda x: shape.pad(x, 0.0, ((0, 1, -1), (0, 0, 0))), ValueError),
-    (lambda x: shape.pad(x, 0.0, ((0, 1, 0),)), ValueError), (lambda x: shape.pad(x, 0.0, ((0, 1), (0, 0))), ValueError),
+    (lambda x: shape.pad(x, 0.0, ((0, 1, 0),)), ValueError), (lambda x: shape.pad(x, 0.0, ((0, 1), (0, 0))), ValueError),  # pyright: ignore[reportArgumentType]
     (lambda x: shape.concatenate([], 0), ValueError), (lambda x: shape.concatenate([x, x], 2), TypeError),
     (lambda x: shape.concatenate([x, x], -1), TypeError), (lambda x: shape.concatenate([2.0, 3.0], 0), TypeError),
     (lambda x: shape.split(x, (1, 1)), ValueError), (lambda x: shape.split(x, (1, 2), axis=2), ValueError),
     (lambda x: shape.split(x, (-1, 4)), ValueError), (lambda x: shape.iota(bool, 3), TypeError),
-    (lambda x: shape.iota(np.int8, -1), TypeError), (lambda x: shape.iota(int, 2.5), TypeError),
+    (lambda x: shape.iota(np.int8, -1), TypeError), (lambda x: shape.iota(int, 2.5), TypeError),  # pyright: ignore[reportArgumentType]
     (lambda x: shape.broadcasted_iota(np.int32, (2, 3), 2), ValueError),
     (lambda x: shape.broadcasted_iota(np.int32, (), 0), ValueError), (lambda x: shape.tile(x, (2,)), TypeError),
     (lambda x: fill.full((2,), x), TypeError), (lambda x: fill.full((2.0,), 1), TypeError),

@@ -1,4 +1,4 @@
-"""Of `jaxlib.xla_client`, which both eras of JAX have: the classes that are ours, too."""
+"""`jaxlib.xla_client`, which both eras of JAX have: the classes that are ours, too."""
 
 from shardwise._src.lib._jax import Array as Array
 from shardwise._src.lib._jax import ArrayImpl as ArrayImpl

@@ -19,7 +19,7 @@ from types import ModuleType
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class _Waiting(importlib.abc.MetaPathFinder):
+class _ImportHook(importlib.abc.MetaPathFinder):
     """Makes `jax` mean shardwise at its first import."""
 
     def find_spec(
@@ -48,5 +48,5 @@ def _next() -> None:
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 if os.environ.get("SHARDWISE_RUN_PREFIX") == sys.prefix:
-    sys.meta_path.insert(0, _Waiting())
+    sys.meta_path.insert(0, _ImportHook())
 _next()

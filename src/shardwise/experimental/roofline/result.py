@@ -98,11 +98,11 @@ class RooflineResult:
         return self._merge_with(other, lambda name, a, b: max(a, b) if name == "peak_hbm_bytes" else a + b)
 
     def largest(self, other: RooflineResult) -> RooflineResult:
-        """Of each number the larger: a bound of branches of which one runs."""
+        """The maximum of each number: a bound for branches of which one runs."""
         return self._merge_with(other, lambda _, a, b: max(a, b))
 
     def __mul__(self, constant: float) -> RooflineResult:
-        """So many times."""
+        """The costs of `constant` repetitions."""
         return RooflineResult(**{f.name: _times(getattr(self, f.name), constant) for f in fields(self)})
 
     __rmul__ = __mul__

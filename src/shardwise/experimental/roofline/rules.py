@@ -18,7 +18,7 @@ from shardwise.transforms.programs.jaxpr_views import JaxprEqn
 from shardwise.transforms.programs.primitives import Primitive
 
 Rule = TypeVar("Rule", bound=Callable[..., RooflineResult])
-_registered: dict[Primitive, Callable[..., RooflineResult]] = {}
+_rules: dict[Primitive, Callable[..., RooflineResult]] = {}
 
 
 def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
@@ -38,7 +38,7 @@ def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
         )
 
     def register(rule: Rule) -> Rule:
-        _registered[prim] = rule
+        _rules[prim] = rule
         return rule
 
     return register
@@ -54,9 +54,9 @@ def register_standard_roofline(prim: Primitive) -> None:
 
 def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any]) -> RooflineResult:
     """The work of a device for an equation that holds no program. `ctx`: fields of the rules' context that are the same for all."""
-    if _registered:
+    if _rules:
         shown = JaxprEqn(eqn)
-        rule = _registered.get(shown.primitive)
+        rule = _rules.get(shown.primitive)
         if rule is not None:
             ins, outs = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
             context = RooflineRuleContext(

@@ -92,7 +92,7 @@ def nonzero_elements(dense: Array, nse: int | None, n_batch: int, n_dense: int, 
 
 
 def are_inside(indices: Any, shape: Sequence[int]) -> Any:
-    """Which elements are at places inside of the sparse dims' shape; indices [nse, n_sparse]."""
+    """A mask of the elements inside the sparse dims' shape; indices [nse, n_sparse]."""
     return jnp.all(indices < per_dim(shape, indices), axis=1)
 
 

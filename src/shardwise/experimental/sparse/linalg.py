@@ -86,15 +86,8 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
     start = jnp.asarray(X)
     if start.ndim != 2 or not 0 < 5 * start.shape[1] < start.shape[0]:
         raise ValueError(f"lobpcg_standard takes X of shape [n, k] with 0 < 5 * k < n, got {start.shape}.")
-    n, k = start.shape
-    matrix: Any = A
-    apply: Callable[[Array], Any] = matrix if callable(A) else (lambda x: matrix @ x)
-    dtype = start.dtype
-    sizes = (n, n) if callable(A) else np.shape(A)
-    image = eval_shape(apply, start) if sizes == (n, n) else None
-    if image is None or (image.shape, image.dtype) != (start.shape, dtype):
-        given = f"a matrix of shape {sizes}" if image is None else f"one that makes {image.dtype}{image.shape} of it"
-        raise ValueError(f"lobpcg_standard takes an ({n}, {n}) matrix A for X, {dtype}{start.shape}, got {given}.")
+    (n, k), dtype = start.shape, start.dtype
+    apply = _as_product(A, start)
     precision = jnp.finfo(dtype).eps if tol is None else tol
 
     def rotate_basis(basis: Array) -> tuple[Array, Array, Array]:
@@ -136,6 +129,20 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
     goes_on = lambda state: (state[0] < m) & jnp.any(errors(state)[1] > precision)  # noqa: E731
     count, values, x, *_ = lax.while_loop(goes_on, step, begin)
     return values, x, count
+
+
+def _as_product(A: Any, start: Array) -> Callable[[Array], Any]:
+    """The product with `A`, a matrix or a function of matrices. ValueError unless it maps `start` to its own type."""
+    n = start.shape[0]
+    apply: Callable[[Array], Any] = A if callable(A) else (lambda x: A @ x)
+    sizes = (n, n) if callable(A) else np.shape(A)
+    image = eval_shape(apply, start) if sizes == (n, n) else None
+    if image is None or (image.shape, image.dtype) != (start.shape, start.dtype):
+        given = f"a matrix of shape {sizes}" if image is None else f"one that makes {image.dtype}{image.shape} of it"
+        raise ValueError(
+            f"lobpcg_standard takes an ({n}, {n}) matrix A for X, {start.dtype}{start.shape}, got {given}."
+        )
+    return apply
 
 
 __dir__ = _listing(__name__)

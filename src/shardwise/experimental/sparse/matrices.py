@@ -132,7 +132,7 @@ class COO(_Matrix):
         )
 
 
-class _Compressed(_Matrix):
+class _CompressedMatrix(_Matrix):
     """A matrix whose elements lie row by row, or column by column: `indptr` says where each begins."""
 
     __slots__ = ("data", "indices", "indptr", "shape")
@@ -167,7 +167,7 @@ class _Compressed(_Matrix):
         return found.transpose() if self._pointed else found
 
 
-class CSR(_Compressed):
+class CSR(_CompressedMatrix):
     """``CSR((data, indices, indptr), shape=(m, n))``: row `i` has ``data[indptr[i]:indptr[i + 1]]`` in columns `indices` of these.
 
     `data` and `indices` have shape (nse,), `indptr` has shape (m + 1,).
@@ -185,7 +185,7 @@ class CSR(_Compressed):
         return CSC((self.data, self.indices, self.indptr), shape=self.shape[::-1])
 
 
-class CSC(_Compressed):
+class CSC(_CompressedMatrix):
     """``CSC((data, indices, indptr), shape=(m, n))``: column `j` has ``data[indptr[j]:indptr[j + 1]]`` in rows `indices` of these.
 
     `data` and `indices` have shape (nse,), `indptr` has shape (n + 1,).

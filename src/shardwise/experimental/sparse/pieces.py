@@ -29,7 +29,7 @@ __all__ = ["bcoo_broadcast_in_dim", "bcoo_concatenate", "bcoo_dynamic_slice", "b
 
 
 def _ends(mat: BCOO) -> tuple[int, int]:
-    """Where sparse and dense dims begin."""
+    """The first sparse and the first dense dim."""
     return mat.n_batch, mat.n_batch + mat.n_sparse
 
 
@@ -154,7 +154,7 @@ def bcoo_gather(
 
 
 def _inside(mat: BCOO) -> Array:
-    """Which elements are inside of the shape; the indices' shape without its last dim."""
+    """A mask of the elements inside the shape: bool of the indices' shape without its last dim."""
     first, end = _ends(mat)
     flat = (
         mat.indices.reshape(-1, mat.n_sparse)

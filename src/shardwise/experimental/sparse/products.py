@@ -123,7 +123,7 @@ def _batched_product(lhs: BCOO, rhs: Array, numbers: Any) -> Array:
 
 
 def _pairs(left: BCOO, right: BCOO) -> tuple[Array, Array, Array, Array]:
-    """Of each pair of elements: their product, whether both are inside, and the places of both."""
+    """For each pair of elements: their product, whether both are inside, and their places."""
     n, m = left.nse, right.nse
     repeat = lambda x: jnp.repeat(x, m, axis=0, total_repeat_length=n * m)  # noqa: E731
     tiled = lambda x: jnp.tile(x, (n, *(1,) * (x.ndim - 1)))  # noqa: E731

@@ -40,7 +40,7 @@ def _of_kind(x: Any, like: Any) -> Any:
 
 
 def _common(x: Any, y: Any, where: str) -> Any:
-    """What describes both: a dense type, or a sparse one with what is known of the places of both."""
+    """The common type: dense, or sparse with the known places of both."""
     if not (_is_sparse(x) and _is_sparse(y)):
         return y if _is_sparse(x) else x
     if (x.data.shape, x.indices.shape) != (y.data.shape, y.indices.shape):

@@ -1,13 +1,12 @@
 """`shardwise.extend.core`: programs as values, for interpreters of them, and new primitives."""
 
-import importlib as _importlib
 import typing as _typing
 
 import numpy as _np
 
+from shardwise.base.doors import open_package as _open_package
 from shardwise.base.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
 from shardwise.base.errors import JaxprTypeError as JaxprTypeError
-from shardwise.base.listing import package_listing as _package_listing
 from shardwise.core import concrete_or_error as concrete_or_error
 from shardwise.core import valid_jaxtype as valid_jaxtype
 from shardwise.ir import Array as _Array
@@ -51,7 +50,7 @@ Effects = set[Effect]
 
 
 class DebugInfo(_typing.NamedTuple):
-    """What a library says of a program that it makes: for whom it was traced, where, and the names of arguments and results."""
+    """A library's description of a program that it makes: its purpose, its origin, and the names of arguments and results."""
 
     traced_for: str
     func_src_info: str
@@ -112,12 +111,5 @@ def primal_dtype_to_tangent_dtype(primal_dtype: _typing.Any) -> _typing.Any:
     return _tangent_type(_ShapedArray((), primal_dtype)).dtype
 
 
-if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
-
-    def __getattr__(name: str) -> _typing.Any:
-        if name == "primitives":
-            return _importlib.import_module(f"{__name__}.primitives")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__dir__ = _package_listing(__name__, "primitives")
+if not _typing.TYPE_CHECKING:
+    __getattr__, __dir__ = _open_package(__name__, "primitives")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shardwise.ir import Narrowed, PartOf, ProgramPart
+from shardwise.ir import NarrowedEquation, PartOf, ProgramPart
 from shardwise.ir.op import Params
 
 Wanted = Sequence[bool]  # per result
 
 
-def narrow_scan(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
+def narrow_scan(params: Params, wanted: Wanted, part_of: PartOf) -> NarrowedEquation:
     """The scan of the wanted stacked results, and of the carries that they and the wanted last carries follow from."""
     body, first, count = params["body"], params["num_consts"], params["num_carry"]
     stacked = [i for i in range(count, len(wanted)) if wanted[i]]
@@ -26,10 +26,10 @@ def narrow_scan(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
     read = {*part.inputs, *[first + i for i in carry]}
     operands = tuple([i for i in range(len(body.inputs)) if i in read])
     changed = {"body": part.program(operands), "num_consts": sum(i < first for i in operands), "num_carry": len(carry)}
-    return Narrowed({**params, **changed}, operands, (*carry, *stacked))
+    return NarrowedEquation({**params, **changed}, operands, (*carry, *stacked))
 
 
-def narrow_while(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
+def narrow_while(params: Params, wanted: Wanted, part_of: PartOf) -> NarrowedEquation:
     """The loop over the carries that its test and the wanted results follow from."""
     cond, body = params["cond"], params["body"]
     for_test, for_body = params["cond_consts"], params["body_consts"]
@@ -49,16 +49,16 @@ def narrow_while(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
         "body_consts": len(step_consts),
     }
     given = [*test_consts, *[for_test + i for i in step_consts], *[for_test + for_body + i for i in carry]]
-    return Narrowed({**params, **changed}, tuple(given), carry)
+    return NarrowedEquation({**params, **changed}, tuple(given), carry)
 
 
-def narrow_cond(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
+def narrow_cond(params: Params, wanted: Wanted, part_of: PartOf) -> NarrowedEquation:
     """The branches with the wanted results, and the operands that one of them reads."""
     results = tuple([i for i, w in enumerate(wanted) if w])
     parts = [part_of(branch, results) for branch in params["branches"]]
     inside = sorted({i for part in parts for i in part.inputs})
     branches = tuple([part.program(inside) for part in parts])
-    return Narrowed({**params, "branches": branches}, (0, *[1 + i for i in inside]), results)
+    return NarrowedEquation({**params, "branches": branches}, (0, *[1 + i for i in inside]), results)
 
 
 def _close_carries(

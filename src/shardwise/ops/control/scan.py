@@ -17,7 +17,14 @@ from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, Tracer, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.reference_arguments import check_distinct
-from shardwise.ir.references import Reference, Standing, hold_references, is_reference, refuse_views, with_references
+from shardwise.ir.references import (
+    ProxiedReferences,
+    Reference,
+    hold_references,
+    is_reference,
+    refuse_views,
+    with_references,
+)
 from shardwise.ops.control.bodies import (
     Body,
     check_carry,
@@ -348,7 +355,7 @@ def _over_rows(f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | N
     """`scan` with references in `xs`: each step gets references to the rows."""
     references = [x for x in tree_leaves(xs) if is_reference(x)]
     check_distinct(references)
-    standing = Standing(references)
+    standing = ProxiedReferences(references)
 
     def step(carry: Any, given: Any) -> Any:
         rows, others = given

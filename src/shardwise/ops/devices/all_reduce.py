@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import physical
 from shardwise.base.shapes import Ndarray
-from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, SmallForm, literal
+from shardwise.ir import AbsorbedReduction, Collective, Equation, ShapedArray, Shown, SmallForm, literal
 from shardwise.ir.axis_scope import checks_variance, is_checked
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, reduce_dim, require_single_axis
@@ -287,8 +287,8 @@ def _bytes_sent(nbytes: int, n: int) -> int:
     return 2 * (n - 1) * nbytes // n
 
 
-def _absorbed_reduction(params: Params) -> Absorbed | None:
-    return Absorbed(params["kind"]) if params.get("groups") is None else None
+def _absorbed_reduction(params: Params) -> AbsorbedReduction | None:
+    return AbsorbedReduction(params["kind"]) if params.get("groups") is None else None
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:

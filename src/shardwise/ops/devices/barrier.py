@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise.base.shapes import Ndarray
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Equation, Narrowed, PartOf, ShapedArray, bind, define_op
+from shardwise.ir import Equation, NarrowedEquation, PartOf, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
 from shardwise.ops.rules.convert import as_array
@@ -54,9 +54,9 @@ def _barrier_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     return KeyUses(forwards={i: i for i in range(len(eqn.outputs))})
 
 
-def _barrier_narrow(params: Params, wanted: Sequence[bool], part_of: PartOf) -> Narrowed:
+def _barrier_narrow(params: Params, wanted: Sequence[bool], part_of: PartOf) -> NarrowedEquation:
     kept = tuple([i for i, w in enumerate(wanted) if w])
-    return Narrowed(params, kept, kept)
+    return NarrowedEquation(params, kept, kept)
 
 
 optimization_barrier_p = define_op(

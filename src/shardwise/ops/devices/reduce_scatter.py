@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.shapes import Ndarray
-from shardwise.ir import Absorbed, Collective, ShapedArray, Shown, SmallForm
+from shardwise.ir import AbsorbedReduction, Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.batching import Batched, reduce_dim, require_single_axis, split_dim
@@ -133,11 +133,11 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     return annotate_sends(run, block_bytes(env, in_types[0], axes) * away // line.n, line.ranks)
 
 
-def _absorbed_reduction(params: Params) -> Absorbed | None:
-    """As an absorbed reduction: an all-reduce, of which each device keeps its own part."""
+def _absorbed_reduction(params: Params) -> AbsorbedReduction | None:
+    """The absorbed reduction: an all-reduce of which each device keeps its own part."""
     if params.get("groups") is not None or not params["tiled"]:
         return None
-    return Absorbed(params.get("kind", "sum"), (all_slice, {k: params[k] for k in ("axes", "sizes", "dim")}))
+    return AbsorbedReduction(params.get("kind", "sum"), (all_slice, {k: params[k] for k in ("axes", "sizes", "dim")}))
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:

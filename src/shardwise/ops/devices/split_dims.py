@@ -22,14 +22,14 @@ from shardwise.runtime.env import Env
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedBlock:
     """A block with joined dims, as far as this process owns them: `begins[d]` is the first position owned of dim d."""
 
     block: Ndarray
     begins: dict[int, int]
 
 
-def join(env: Env, x: Ndarray, split: Sequence[Axes], *others: Ndarray) -> Joined | None:
+def join(env: Env, x: Ndarray, split: Sequence[Axes], *others: Ndarray) -> JoinedBlock | None:
     """`x` with the parts of each split dim joined.
 
     None if this process's parts are not adjacent, if it owns only one device's part, or if `others` vary along these axes.
@@ -55,7 +55,7 @@ def join(env: Env, x: Ndarray, split: Sequence[Axes], *others: Ndarray) -> Joine
         group = [*(env.dim(a) for a in axes), env.lead + d]
         order += group
         shape.append(math.prod(x.shape[i] for i in group))
-    return Joined(with_ones(x.transpose(order).reshape(shape), tuple(gone)), begins)
+    return JoinedBlock(with_ones(x.transpose(order).reshape(shape), tuple(gone)), begins)
 
 
 class OwnParts(NamedTuple):

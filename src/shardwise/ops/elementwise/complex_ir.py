@@ -16,7 +16,7 @@ Write = Callable[..., Lane]
 
 
 def is_finite(w: Lanes, x: Lane) -> Lane:
-    """Where floats are neither infinite nor NaN."""
+    """A mask of the finite floats."""
     return w.compare("lt", w.abs(x), w.like(math.inf, x))
 
 
@@ -219,7 +219,7 @@ def _no_nan(w: Lanes, first: Lane, second: Lane) -> Lane:
 
 
 def _one_is_known(w: Lanes, first: Lane, second: Lane) -> Lane:
-    """Where the second part is finite, or the first one is not."""
+    """A mask: the second part is finite, or the first one is not."""
     return w.binary("or", is_finite(w, second), _not(w, is_finite(w, first)))
 
 

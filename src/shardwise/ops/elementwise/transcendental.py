@@ -217,11 +217,7 @@ def exp(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def exp2(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise 2 to the power `x`, for floats and complex values.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise 2 to the power `x`, for floats and complex values. `accuracy` as for `exp`.
 
     >>> lax.exp2(jnp.array([0.0, 3.0])).round(3)
     Array([1., 8.], dtype=float32)
@@ -232,11 +228,7 @@ def exp2(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def expm1(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``exp(x) - 1``, accurate near 0.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise ``exp(x) - 1``, accurate near 0. `accuracy` as for `exp`.
 
     >>> lax.expm1(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 1.718], dtype=float32)
@@ -247,11 +239,8 @@ def expm1(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def log(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise natural logarithm of the floats or complex values `x`; NaN for negative reals.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise natural logarithm of the floats or complex values `x`; NaN for negative reals. `accuracy` as for
+    `exp`.
 
     >>> lax.log(jnp.array([1.0, 2.0])).round(3)
     Array([0.   , 0.693], dtype=float32)
@@ -262,11 +251,7 @@ def log(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def log1p(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``log(1 + x)``, accurate near 0.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise ``log(1 + x)``, accurate near 0. `accuracy` as for `exp`.
 
     >>> lax.log1p(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 0.693], dtype=float32)
@@ -277,11 +262,7 @@ def log1p(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def sin(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise sine of the floats or complex values `x`.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise sine of the floats or complex values `x`. `accuracy` as for `exp`.
 
     >>> lax.sin(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 0.841], dtype=float32)
@@ -292,11 +273,7 @@ def sin(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def cos(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise cosine of the floats or complex values `x`.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise cosine of the floats or complex values `x`. `accuracy` as for `exp`.
 
     >>> lax.cos(jnp.array([0.0, 1.0])).round(3)
     Array([1.  , 0.54], dtype=float32)
@@ -307,11 +284,7 @@ def cos(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def tan(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise tangent of the floats or complex values `x`.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise tangent of the floats or complex values `x`. `accuracy` as for `exp`.
 
     >>> lax.tan(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 1.557], dtype=float32)
@@ -322,11 +295,7 @@ def tan(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def tanh(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise hyperbolic tangent of the floats or complex values `x`.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise hyperbolic tangent of the floats or complex values `x`. `accuracy` as for `exp`.
 
     >>> lax.tanh(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 0.762], dtype=float32)
@@ -409,11 +378,7 @@ def atanh(x: Any) -> Array:
 
 
 def sqrt(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise square root of the floats or complex values `x`; NaN for negative reals.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise square root of the floats or complex values `x`; NaN for negative reals. `accuracy` as for `exp`.
 
     >>> lax.sqrt(jnp.array([0.0, 4.0]))
     Array([0., 2.], dtype=float32)
@@ -424,11 +389,7 @@ def sqrt(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def rsqrt(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``1 / sqrt(x)``.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise ``1 / sqrt(x)``. `accuracy` as for `exp`.
 
     >>> lax.rsqrt(jnp.array([1.0, 4.0]))
     Array([1. , 0.5], dtype=float32)
@@ -439,11 +400,7 @@ def rsqrt(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def cbrt(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise real cube root of the floats `x`.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise real cube root of the floats `x`. `accuracy` as for `exp`.
 
     >>> lax.cbrt(jnp.array([1.0, 8.0])).round(3)
     Array([1., 2.], dtype=float32)
@@ -454,11 +411,7 @@ def cbrt(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def logistic(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``1 / (1 + exp(-x))``, the sigmoid function.
-
-    Args:
-        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
-            Tolerance of fewer ulps than it keeps.
+    """Elementwise ``1 / (1 + exp(-x))``, the sigmoid function. `accuracy` as for `exp`.
 
     >>> lax.logistic(jnp.array([0.0, 2.0])).round(3)
     Array([0.5  , 0.881], dtype=float32)

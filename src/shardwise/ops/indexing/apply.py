@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir import Array, Literal, Program, ShapedArray, Shown, bind, define_op, subprograms, trace_program
-from shardwise.ir.indexed import Indexed
+from shardwise.ir.indexed import IndexedWindows
 from shardwise.ir.op import Params, Types
 from shardwise.ops.indexing.scatter import scatter_add_p, scatter_indexed, scatter_p
 from shardwise.ops.indexing.window_numbers import (
@@ -114,7 +114,7 @@ def _apply_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[
     return scatter_p.place(params, (in_dims[0], in_dims[1], tuple(updates)), out_dims)
 
 
-def _apply_indexed(params: Params, in_types: Types) -> Indexed:
+def _apply_indexed(params: Params, in_types: Types) -> IndexedWindows:
     updates = _updates_type(in_types[0], in_types[1].shape, params)
     return scatter_indexed(params, (*in_types[:2], updates))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import Atom, ElementRead, Equation, Op, ShapedArray, Var, define_op
-from shardwise.ir.indexed import Indexed
+from shardwise.ir.indexed import IndexedWindows
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -66,10 +66,10 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Cal
     return lambda table, *positions: kernel(table, *map(column, positions))
 
 
-def _indexing_of(params: Params, in_types: Types) -> Indexed:
+def _indexing_of(params: Params, in_types: Types) -> IndexedWindows:
     del in_types
     read: ElementRead = params["read"]
-    return Indexed(1, False, read.at, read.spans, [read.wraps] * len(read.at), read.fill is not None)
+    return IndexedWindows(1, False, read.at, read.spans, [read.wraps] * len(read.at), read.fill is not None)
 
 
 def _element_read(eqn: Equation) -> ElementRead:

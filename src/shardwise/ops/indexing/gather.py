@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Array, ElementRead, Equation, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
-from shardwise.ir.indexed import Indexed
+from shardwise.ir.indexed import IndexedWindows
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -258,10 +258,10 @@ def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequen
     ], [0]
 
 
-def _indexing_of(params: Params, in_types: Types) -> Indexed:
+def _indexing_of(params: Params, in_types: Types) -> IndexedWindows:
     dims, sizes = params["dimension_numbers"].start_index_map, params["slice_sizes"]
     drops = params["mode"] is GatherScatterMode.FILL_OR_DROP
-    return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims), drops)
+    return IndexedWindows(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims), drops)
 
 
 def _element_read(eqn: Equation) -> ElementRead | None:

@@ -25,7 +25,7 @@ from shardwise.runtime.copies import row_major, take_positions
 from shardwise.runtime.env import Env
 
 
-class _Reading(NamedTuple):
+class _WindowReads(NamedTuple):
     """How windows are read: with `lead` leading dims, and as the params of `gather` say."""
 
     lead: int
@@ -68,7 +68,7 @@ def gather_kernel(
         given: Params = dict(dimension_numbers=numbers, slice_sizes=slice_sizes, mode=mode, fill_value=fill_value)
         part = gather_kernel(env, operand, indices, **given, wrap_negative=wrap_negative, operand_axes=operand_axes)
         return sum_over_axes(env, part, sum_axes)
-    how = _Reading(env.lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+    how = _WindowReads(env.lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
     if not parts.begins:
         rows = _gather_rows(how, parts.block, [indices[..., c] for c in range(indices.shape[-1])])
         if rows is not None:
@@ -96,7 +96,7 @@ def _fill_window(
     return np.broadcast_to(fill.reshape(*fill.shape, *(1,) * len(sizes)), (*fill.shape, *sizes))
 
 
-def _gather_windows(how: _Reading, parts: OwnParts, indices: Ndarray) -> Ndarray:
+def _gather_windows(how: _WindowReads, parts: OwnParts, indices: Ndarray) -> Ndarray:
     """The general case."""
     lead, numbers, sizes, mode, _, wrap = how
     operand = parts.block
@@ -145,7 +145,7 @@ def _gather_columns(env: Env, params: Params, operand: Ndarray, *columns: Ndarra
     if not params["operand_axes"] and not params.get("sum_axes"):
         same = np.broadcast_arrays(*(c[..., 0] for c in columns))
         names = "dimension_numbers", "slice_sizes", "mode", "fill_value", "wrap_negative"
-        rows = _gather_rows(_Reading(env.lead, *[params[k] for k in names]), operand, same)
+        rows = _gather_rows(_WindowReads(env.lead, *[params[k] for k in names]), operand, same)
         if rows is not None:
             return rows
     return gather_kernel(env, operand, joined_columns(columns), **params)
@@ -252,7 +252,7 @@ def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int |
     return first if numbers.offset_dims == (*range(first), *rest) else None
 
 
-def _gather_rows(how: _Reading, operand: Ndarray, columns: Sequence[Ndarray]) -> Ndarray | None:
+def _gather_rows(how: _WindowReads, operand: Ndarray, columns: Sequence[Ndarray]) -> Ndarray | None:
     """The common case: whole rows at positions in a run of dims. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape. If these differ between devices, the operand may not.
@@ -296,7 +296,7 @@ def _gather_rows(how: _Reading, operand: Ndarray, columns: Sequence[Ndarray]) ->
     )
 
 
-def _gather_along(how: _Reading, operand: Ndarray, indices: Ndarray) -> Ndarray | None:
+def _gather_along(how: _WindowReads, operand: Ndarray, indices: Ndarray) -> Ndarray | None:
     """Elements along the last dim, with all other dims aligned, as for `take_along_axis`. None in other cases."""
     numbers = how.numbers
     others = tuple(range(operand.ndim - how.lead - 1))

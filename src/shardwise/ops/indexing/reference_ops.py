@@ -55,7 +55,7 @@ class At:
         return tuple([part(p) for p in self.parts])
 
     def text(self, names: Sequence[str]) -> str:
-        """As programs print it, in brackets."""
+        """The index as programs print it, in brackets."""
         if all(p == Range(0, n) for p, n in zip(self.parts, self.shape, strict=True)):
             return "[...]"
 

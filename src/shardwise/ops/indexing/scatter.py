@@ -15,7 +15,7 @@ from shardwise.base.dtypes import isdtype
 from shardwise.base.shapes import DimAxes
 from shardwise.ir import Array, Equation, Op, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
-from shardwise.ir.indexed import Indexed
+from shardwise.ir.indexed import IndexedWindows
 from shardwise.ir.key_uses import KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -224,7 +224,7 @@ def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int 
     return [out], [0]
 
 
-def scatter_indexed(params: Params, in_types: Types) -> Indexed:
+def scatter_indexed(params: Params, in_types: Types) -> IndexedWindows:
     """`Op.indexed` of all scatters."""
     operand, _, updates = in_types
     numbers = params["dimension_numbers"]
@@ -233,7 +233,7 @@ def scatter_indexed(params: Params, in_types: Types) -> Indexed:
         sizes[d] = updates.shape[u]
     dims = numbers.scatter_dims_to_operand_dims
     drops = params["mode"] is not GatherScatterMode.CLIP
-    return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims), drops)
+    return IndexedWindows(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims), drops)
 
 
 def _hold(params: Params, in_types: Types) -> Any:

@@ -112,7 +112,7 @@ def _scatter(
     if sum_axes:
         unique_indices = unique_indices and set(sum_axes) <= set(update_axes)
         numbers, positions, updates = _one_after_other(env, numbers, positions, updates, sum_axes, combine)
-    how = _Writing(env.lead, numbers, mode, unique_indices, wrap_negative, _UFUNCS[combine], owned)
+    how = _WindowWrites(env.lead, numbers, mode, unique_indices, wrap_negative, _UFUNCS[combine], owned)
     parts = own_parts(env, operand, operand_axes, *positions, updates)
     index_shape = np.broadcast_shapes(*(p.shape[:-1] for p in positions))
     columns = [np.broadcast_to(p[..., c], index_shape) for p in positions for c in range(p.shape[-1])]
@@ -122,7 +122,7 @@ def _scatter(
     return cut(env, out, operand_axes) if parts.are_joined and operand_axes is not None else out
 
 
-class _Writing(NamedTuple):
+class _WindowWrites(NamedTuple):
     """How windows are written: with `lead` leading dims, and as the params of the scatters say."""
 
     lead: int
@@ -135,7 +135,7 @@ class _Writing(NamedTuple):
 
 
 def _scatter_windows(
-    how: _Writing, parts: OwnParts, columns: Sequence[Ndarray], updates: Ndarray, index_loops: tuple[int, ...]
+    how: _WindowWrites, parts: OwnParts, columns: Sequence[Ndarray], updates: Ndarray, index_loops: tuple[int, ...]
 ) -> Ndarray:
     """The general case. `index_loops` are the leading dims of the positions, of which there may be none."""
     lead, numbers, mode, unique, wrap, ufunc, owned = how
@@ -206,8 +206,8 @@ def _one_after_other(
 
 
 def _whole_dims_as_loops(
-    how: _Writing, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray
-) -> tuple[_Writing, Sequence[Ndarray]]:
+    how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray
+) -> tuple[_WindowWrites, Sequence[Ndarray]]:
     """The first dims of operand and updates, if windows are whole along them, as loops with the same positions: ``x.at[..., i].add(y)``."""
     lead, numbers = how.lead, how.numbers
     window = scatter_window_dims(numbers, operand.ndim - lead)
@@ -230,7 +230,7 @@ def _whole_dims_as_loops(
     return how._replace(lead=lead + extra, numbers=numbers), [np.expand_dims(c, ones) for c in columns]
 
 
-def _scatter_rows(how: _Writing, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray) -> Ndarray | None:
+def _scatter_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray) -> Ndarray | None:
     """The common case: whole rows at positions in the first dims, behind those along which each window is whole. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape.

@@ -184,7 +184,7 @@ class SplitDim:
             self._devices.append(held if len(held) == len(axes) else None)
 
     def first(self, start: int) -> int:
-        """Where the window begins that is asked for at `start`."""
+        """The clamped begin of a window requested at `start`."""
         return clamp_start(start, self._whole, self._whole - self.size, self._wrap)
 
     def places(self, start: int) -> list[_Place]:

@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.ir import Array, Box, Equation, Literal, ShapedArray, Shown, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import check_divisible, type_error
-from shardwise.ir.indexed import Indexed
+from shardwise.ir.indexed import IndexedWindows
 from shardwise.ir.key_uses import HANDS_ON, KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
@@ -123,9 +123,9 @@ def _static_slice(eqn: Equation) -> Equation | None:
     )
 
 
-def _indexing_of(params: Params, in_types: Types) -> Indexed:
+def _indexing_of(params: Params, in_types: Types) -> IndexedWindows:
     sizes = params["slice_sizes"]
-    return Indexed(1, False, range(len(sizes)), sizes, params["wrap"])
+    return IndexedWindows(1, False, range(len(sizes)), sizes, params["wrap"])
 
 
 def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
@@ -318,9 +318,9 @@ def _update_transpose(
     return [rest, window, *[None] * len(starts)]
 
 
-def _update_indexed(params: Params, in_types: Types) -> Indexed:
+def _update_indexed(params: Params, in_types: Types) -> IndexedWindows:
     sizes = in_types[1].shape
-    return Indexed(2, False, range(len(sizes)), sizes, params["wrap"])
+    return IndexedWindows(2, False, range(len(sizes)), sizes, params["wrap"])
 
 
 def _update_hold(params: Params, in_types: Types) -> Any:

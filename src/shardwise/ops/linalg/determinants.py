@@ -49,7 +49,7 @@ def _det(x: Ndarray) -> Ndarray:
 
 
 def small_det(stack: Any, n: int) -> list[Any]:
-    """Of matrices whose elements are numbers or arrays, in double precision, of which single precision loses nothing."""
+    """Determinants of matrices of numbers or arrays, in double precision, so that single precision loses nothing."""
     if n == 1:
         return [m[0][0] for m in stack]
     if n == 2:

@@ -121,7 +121,7 @@ def _make_radix_loop(form: RadixForm) -> tuple[Callable[[float], Kernel], Ndarra
 
 
 def _factors(form: RadixForm) -> Ndarray:
-    """Of each step but the last one, element by element of a block, the roots of unity for the results 1, 2 and 3."""
+    """The roots of unity for results 1, 2 and 3 of each step but the last, element by element of a block."""
     found, left = [], form.size
     for radix in form.radices[:-1]:
         turns = np.arange(left // radix)[:, None] * np.arange(1, radix) / left

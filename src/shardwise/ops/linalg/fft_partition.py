@@ -44,7 +44,7 @@ class Order:
     last_last: bool
 
     def ready(self, left: Collection[int], last: int, layout: DimAxes) -> tuple[list[int], list[int]]:
-        """Which of the dims left may be transformed now, and which have to be gathered if there are none."""
+        """The remaining dims that may be transformed now, and those to gather if there are none."""
         due = list(left)
         if last in left and self.last_first and layout[last]:
             due = [last]

@@ -57,7 +57,7 @@ def _sum(w: Lanes, xs: Sequence[Lane]) -> Lane:
 
 
 def determinant(w: Lanes, a: Matrix) -> Lane:
-    """Of up to 3 by 3 by definition in double precision, of which single precision loses nothing; else by `factor`."""
+    """Up to 3 by 3 by definition, in double precision, so that single precision loses nothing; larger ones by `factor`."""
     kind = a[0][0].dtype
     if len(a) > 3:
         rows, _, _, swaps = factor(w, a)

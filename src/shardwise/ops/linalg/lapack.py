@@ -210,7 +210,7 @@ def _lu(x: Ndarray) -> tuple[Ndarray, ...]:
 
 
 def pivots_to_permutation(pivots: Ndarray, size: int) -> Ndarray:
-    """Where successive swaps of row i with row pivots[i] bring the rows."""
+    """The permutation made by successive swaps of row i with row pivots[i]."""
     order = np.broadcast_to(np.arange(size, dtype=np.int32), (*pivots.shape[:-1], size)).copy()
     for i in range(pivots.shape[-1]):
         at = pivots[..., i : i + 1].astype(np.intp)

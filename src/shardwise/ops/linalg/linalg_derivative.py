@@ -137,7 +137,7 @@ def tridiagonal_solve_transpose(ct: Any, dl: Any, d: Any, du: Any, b: Any, **par
 
 
 def lu_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Of x = l u: l times the lower triangle of l^-1 dx u^-1, plus its upper triangle times u; both factors made square."""
+    """For x = l u: l times the lower triangle of l^-1 dx u^-1, plus its upper triangle times u; both factors made square."""
     (x,), (t,) = primals, tangents
     packed, pivots, order = do.lu(x)
     m, n = x.shape[-2:]
@@ -164,7 +164,7 @@ def _padded_front(x: Any, size: int) -> Any:
 def qr_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, full: bool, pivoting: bool
 ) -> tuple[list[Any], list[Any]]:
-    """Of x = q r: from its first columns and square r; further columns of x move those of r, further ones of q follow."""
+    """For x = q r: from its first columns and square r; further columns of x move those of r, further ones of q follow."""
     (x,), (t,) = primals, tangents
     m, n = x.shape[-2:]
     k = min(m, n)

@@ -34,7 +34,7 @@ def eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> 
 def eig_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, left: bool, right: bool, vector_derivatives: bool
 ) -> tuple[list[Any], list[Any]]:
-    """Of eigenvalues: the diagonal of v^-1 dx v. Of vectors: first-order perturbation theory, if asked for."""
+    """Eigenvalues: the diagonal of v^-1 dx v. Vectors: first-order perturbation theory, if asked for."""
     (x,), (t,) = primals, tangents
     if (left or right) and not vector_derivatives:
         raise NotImplementedError(
@@ -81,7 +81,7 @@ def _spread(x: Any, shape: tuple[int, ...]) -> Any:
 def svd_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, full: bool, vectors: bool
 ) -> tuple[list[Any], list[Any]]:
-    """Of x = u s v^H, in the frame of the singular vectors."""
+    """For x = u s v^H, in the frame of the singular vectors."""
     (x,), (t,) = primals, tangents
     m, n = x.shape[-2:]
     if full and vectors and m != n:

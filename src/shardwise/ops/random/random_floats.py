@@ -59,7 +59,7 @@ def _unit_floats_type(bits: ShapedArray, *, dtype: Any) -> ShapedArray:
 
 @functools.cache
 def _parts(dtype: Any) -> tuple[np.dtype[Any], int, Ndarray, Ndarray]:
-    """Of a float dtype: the word of its size, the bits of its mantissa, 1, and the word of 1."""
+    """A float dtype's word type, its mantissa bits, 1, and the word of 1."""
     info = finfo(dtype)
     word, one = np.dtype(f"uint{info.bits}"), np.ones((), dtype)
     return word, int(info.nmant), one, one.view(word)
@@ -80,7 +80,7 @@ def unit_floats_block(bits: Ndarray, dtype: Any) -> Ndarray:
 
 
 def _unit_floats_lanes(w: Lanes, bits: Lane, *, dtype: Any) -> Lane:
-    """The same numbers as multiples of the step between them."""
+    """The numbers as multiples of the step between them."""
     mantissa = int(finfo(dtype).nmant)
     whole = w.binary("lshr", bits, w.like(bits.bits - mantissa, bits))
     floats = w.convert(whole, "float64" if dtype.name == "float64" else "float32")

@@ -85,7 +85,7 @@ def _hash_in_place(k0: Words, k1: Words, x0: Words, x1: Words, scratch: Words) -
 
 
 def _hash_lanes(count: int, k0: int, k1: int, x0: int, x1: int) -> tuple[int, int]:
-    """The same hash of `count` counters at once, in Python's long ints: each word has 64 bits to itself, the upper half 0."""
+    """The hash of `count` counters at once, in Python's long ints: each word takes 64 bits, the upper half 0."""
     ones, words = _lanes(count)
     keys = (k0, k1, k0 ^ k1 ^ ones * PARITY)
     x0 = (x0 + k0) & words
@@ -101,7 +101,7 @@ def _hash_lanes(count: int, k0: int, k1: int, x0: int, x1: int) -> tuple[int, in
 
 @functools.cache
 def _lanes(count: int) -> tuple[int, int]:
-    """So many words side by side that are 1, or have all bits set."""
+    """`count` words side by side that are 1, or have all bits set."""
     ones = _as_int(np.ones(count, np.uint64))
     return ones, ones * _WORD
 

@@ -49,7 +49,7 @@ def _arg_kernel(largest: bool) -> Callable[..., Ndarray]:
 
 
 def _arg_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """As a reduction, but the reduced dim must be whole: positions count along all of it."""
+    """The rule of a reduction whose reduced dim must be whole: positions count along all of it."""
     rule = reduce_rule(in_types, out_types, params)
     kinds = tuple(Kind.REPLICATE if k is Kind.REDUCE else k for k in rule.kinds)
     return Rule(rule.inputs, rule.outputs, rule.sizes, kinds)

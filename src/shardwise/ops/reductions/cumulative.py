@@ -20,7 +20,7 @@ from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.elementwise.transcendental import exp_p, log1p_p
 from shardwise.ops.elementwise.unary import abs_p, neg_p
 from shardwise.ops.reductions.associative_scan import associative_scan
-from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulate_dim
+from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, RunningReduction, accumulate_dim
 from shardwise.ops.rules.batching import shift_dims_rule
 from shardwise.ops.rules.derivative import do, later
 from shardwise.ops.rules.operands import check_kind, dtype_kind, operand
@@ -125,7 +125,7 @@ def _greatest(dtype: Any) -> Any:
     return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
-def accumulate(running: Running, x: Ndarray, dim: int, reverse: bool) -> Ndarray:
+def accumulate(running: RunningReduction, x: Ndarray, dim: int, reverse: bool) -> Ndarray:
     """The running reduction along `dim` in the block's own dtype; narrow floats accumulate in float32."""
     if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
         return copy_dense(accumulate(running, copy_dense(x, np.float32), dim, reverse), x.dtype)
@@ -226,7 +226,7 @@ def _small_form(op: Op, begin: float | None) -> SmallForm:
     return SmallForm(write, can)
 
 
-def _define(name: str, running: Running, accepts: str, step: Op | None = None, **derivative: Any) -> Op:
+def _define(name: str, running: RunningReduction, accepts: str, step: Op | None = None, **derivative: Any) -> Op:
     """The op of a running reduction; small programs inline it if a single op is its `step`."""
 
     def kernel(env: Env, x: Ndarray, *, axis: int, reverse: bool) -> Ndarray:

@@ -36,7 +36,7 @@ def _log_add(w: Lanes, x: Lane, y: Lane) -> Lane:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningReduction:
     """A running reduction: its ufunc, its code on vectors, its identity by dtype, and its initial value."""
 
     ufunc: Any
@@ -70,12 +70,12 @@ class _Extremum:
         self._ufunc, self._sign = (np.maximum, np.logical_and) if reduction == "max" else (np.minimum, np.logical_or)
 
     def __call__(self, x: Ndarray, y: Ndarray, out: Ndarray) -> Ndarray:
-        """As the ufunc's call."""
+        """Like the ufunc's call."""
         out[...] = extrema.function(self._reduction, x.dtype)(x, y)
         return out
 
     def accumulate(self, x: Ndarray, axis: int, dtype: Any) -> Ndarray:
-        """As the ufunc's `accumulate`."""
+        """Like the ufunc's `accumulate`."""
         out = self._ufunc.accumulate(x, axis=axis, dtype=dtype)
         if extrema.has_signs(out.dtype) and np.count_nonzero(out) != out.size:
             zeros = np.where(self._sign.accumulate(np.signbit(x), axis=axis), out.dtype.type(-0.0), out.dtype.type(0.0))
@@ -87,7 +87,7 @@ class _LogSum:
     """NumPy's `logaddexp`, for complex numbers too: the logarithm of the sum of two powers, its phase within half a turn."""
 
     def __call__(self, x: Ndarray, y: Ndarray, out: Ndarray) -> Ndarray:
-        """As the ufunc's call."""
+        """Like the ufunc's call."""
         if x.dtype.kind != "c":
             return np.logaddexp(x, y, out=out)
         high = np.maximum(x, y)
@@ -96,7 +96,7 @@ class _LogSum:
         return out
 
     def accumulate(self, x: Ndarray, axis: int, dtype: Any) -> Ndarray:
-        """As the ufunc's `accumulate`."""
+        """Like the ufunc's `accumulate`."""
         if x.dtype.kind != "c":
             return np.logaddexp.accumulate(x, axis=axis, dtype=dtype)
         out = np.array(x, dtype)
@@ -106,14 +106,16 @@ class _LogSum:
         return out
 
 
-SUM = Running(np.add, Lanes.add, lambda dtype: -0.0 if dtype.kind == "f" else 0, 0.0)  # 0.0 plus -0.0 is not -0.0
-PRODUCT = Running(np.multiply, Lanes.mul, lambda dtype: 1)
-MAXIMUM = Running(_Extremum("max"), ir.MAX.write, _bound_function(True))
-MINIMUM = Running(_Extremum("min"), ir.MIN.write, _bound_function(False))
-LOG_SUM = Running(_LogSum(), _log_add, _bound_function(True))
+SUM = RunningReduction(
+    np.add, Lanes.add, lambda dtype: -0.0 if dtype.kind == "f" else 0, 0.0
+)  # 0.0 plus -0.0 is not -0.0
+PRODUCT = RunningReduction(np.multiply, Lanes.mul, lambda dtype: 1)
+MAXIMUM = RunningReduction(_Extremum("max"), ir.MAX.write, _bound_function(True))
+MINIMUM = RunningReduction(_Extremum("min"), ir.MIN.write, _bound_function(False))
+LOG_SUM = RunningReduction(_LogSum(), _log_add, _bound_function(True))
 
 
-def accumulate_dim(running: Running, x: Ndarray, dim: int, reverse: bool) -> Ndarray | None:
+def accumulate_dim(running: RunningReduction, x: Ndarray, dim: int, reverse: bool) -> Ndarray | None:
     """The running reduction along `dim`, in the block's dtype and order of dims; None where NumPy is as fast or no code exists."""
     n, dtype = x.shape[dim], x.dtype
     if x.size < FEWEST or n < 2 or dtype.kind not in "iuf" or name_of(dtype) not in TYPES or not dtype.isnative:
@@ -138,7 +140,7 @@ def accumulate_dim(running: Running, x: Ndarray, dim: int, reverse: bool) -> Nda
     return out.transpose(np.argsort(order))
 
 
-def _along_rows(running: Running, x: Ndarray, out: Ndarray, rows: int, n: int, reverse: bool) -> None:
+def _along_rows(running: RunningReduction, x: Ndarray, out: Ndarray, rows: int, n: int, reverse: bool) -> None:
     dtype = x.dtype
     threads = thread_count() if x.size >= _SHARED else 1
     pieces = 1 if rows >= 4 * threads or threads == 1 else max(1, min(4 * threads, n // _PIECE))
@@ -156,7 +158,7 @@ def _along_rows(running: Running, x: Ndarray, out: Ndarray, rows: int, n: int, r
 
 
 @recent(128)
-def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> WorkLoop:
+def _row_loop(running: RunningReduction, dtype: str, reverse: bool, writes: bool) -> WorkLoop:
     """Unit: a piece of a contiguous row, started from `begins`. `writes`: store all values in `out`, else only the last in `totals`."""
 
     def body(w: Function, unit: str) -> None:
@@ -205,7 +207,7 @@ def _shift_lanes(w: Lanes, x: Lane, other: Lane, by: int) -> Lane:
 
 
 @recent(128)
-def _column_loop(running: Running, dtype: str, reverse: bool) -> WorkLoop:
+def _column_loop(running: RunningReduction, dtype: str, reverse: bool) -> WorkLoop:
     """Unit: some columns of one of the ``(n, inner)`` matrices, row after row."""
 
     def body(w: Function, unit: str) -> None:

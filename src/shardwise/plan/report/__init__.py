@@ -1,1 +1,1 @@
-"""What a `Plan` looks like: on a terminal, as one HTML page, as JSON, and as traces for other tools."""
+"""A `Plan` as a terminal page, an HTML page, JSON, and traces for other tools."""

@@ -40,9 +40,9 @@ def to_html(plan: Plan) -> str:
 
 
 def page_data(plan: Plan) -> dict[str, Any]:
-    """What the page shows. Sources are indices into `lines`, which hold ``[file, line]``."""
+    """The data of the page. Sources are indices into `lines`, which hold ``[file, line]``."""
     lines = _Numbers()
-    drawn = _Drawn(lines, plan.schedule)
+    drawn = _ScheduleRows(lines, plan.schedule)
     totals = line_totals(plan)
     return {
         "name": plan.name,
@@ -116,7 +116,7 @@ class _Numbers:
         return self._known[value]
 
 
-class _Drawn:
+class _ScheduleRows:
     """A schedule as rows of numbers: label, stream, start, seconds, source, trips, body, bound by, critical."""
 
     def __init__(self, lines: _Numbers, schedule: Schedule) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from shardwise.plan.points import Point
 from shardwise.plan.report.figures import mesh_text, size_text, time_text
 from shardwise.plan.report.terminal import hanging_indent, table
-from shardwise.plan.search import Found
+from shardwise.plan.search import SearchResult
 
 ROWS = 10  # of the front
 CODES = 2  # layouts printed as code: the fastest, the smallest
 
 
-def text(found: Found, width: int = 100) -> str:
+def text(found: SearchResult, width: int = 100) -> str:
     """The page, in lines of at most `width` characters, but for the code."""
     refused = sum(found.refused.values())
     head = f"search: {found.planned} layouts planned in {time_text(found.seconds)}"

@@ -150,7 +150,7 @@ def traffic_totals(plan: Plan) -> list[Traffic]:
 
 
 def bottleneck(plan: Plan) -> str:
-    """What bounds the step, in a few words: ``all-gather over fsdp``, ``matrix products``."""
+    """The bound of the step, in a few words: ``all-gather over fsdp``, ``matrix products``."""
     if not plan.shares:
         return ""
     cause = max(plan.shares, key=lambda k: plan.shares[k])

@@ -1,4 +1,4 @@
-"""What a step of each algorithm of `planner.steps` takes on this machine: one op that runs it, measured alone."""
+"""The time of a step of each algorithm in `planner.steps` on this machine: one op that runs it, measured alone."""
 
 from __future__ import annotations
 

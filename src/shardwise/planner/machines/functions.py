@@ -25,9 +25,9 @@ def is_function(op: Op) -> bool:
     return op.transcendental or emit.cost >= EXP.cost
 
 
-_DEFINING = (binary, random_floats, special, transcendental, unary)
+_OP_MODULES = (binary, random_floats, special, transcendental, unary)
 FUNCTIONS = tuple(
-    {op: None for module in _DEFINING for op in vars(module).values() if isinstance(op, Op) and is_function(op)}
+    {op: None for module in _OP_MODULES for op in vars(module).values() if isinstance(op, Op) and is_function(op)}
 )
 
 

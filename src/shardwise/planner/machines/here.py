@@ -39,7 +39,7 @@ _ELEMENTS = 1 << 16
 _SPREAD = 1 << 18
 _PRODUCTS = 256  # of matrices that caches hold
 _ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
-_UPDATED = ScatterDimensionNumbers((1,), (0,), (0,))
+_SCATTER_DIMS = ScatterDimensionNumbers((1,), (0,), (0,))
 _POWER = 31  # eight multiplications
 _SECONDS_OF = ("call", "product", "lookups", "lookup", "element", "far", "update", "updated_element")
 _STEP = "step of "  # figures of algorithms
@@ -161,7 +161,7 @@ def _rows(x: Any, order: Any) -> Any:
 
 
 def _add_rows(x: Any, order: Any, rows: Any) -> Any:
-    return scatter_with("add", x, order, rows, _UPDATED)
+    return scatter_with("add", x, order, rows, _SCATTER_DIMS)
 
 
 def _power(x: Any) -> Any:
@@ -193,7 +193,7 @@ def _least(timer: Timer, call: Callable[[], Any], seconds: float = _SECONDS) -> 
 
 
 def _stamp() -> list[Any]:
-    """What the measurement holds for."""
+    """The conditions under which the measurement holds."""
     try:
         own = version("shardwise")
     except PackageNotFoundError:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
-    from shardwise.runtime.processes.announce import Announced as Announced
+    from shardwise.runtime.processes.announce import AnnouncedProgram as AnnouncedProgram
     from shardwise.runtime.processes.announce import exchanges as exchanges
     from shardwise.runtime.processes.comm import Meeting as Meeting
     from shardwise.runtime.processes.comm import as_bytes as as_bytes
     from shardwise.runtime.processes.comm import the_world as the_world
     from shardwise.runtime.processes.comm import world as world
-    from shardwise.runtime.processes.gather import Gathered as Gathered
+    from shardwise.runtime.processes.gather import CoordinatorLinks as CoordinatorLinks
     from shardwise.runtime.processes.gather import launched_by_mpi as launched_by_mpi
     from shardwise.runtime.processes.gather import split_address as split_address
     from shardwise.runtime.processes.origin import FEW as FEW
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
-    announce="Announced exchanges",
+    announce="AnnouncedProgram exchanges",
     comm="Meeting as_bytes the_world world",
-    gather="Gathered launched_by_mpi split_address",
+    gather="CoordinatorLinks launched_by_mpi split_address",
     origin="FEW MASK history number_of",
     routes="Message Route",
     shared="processors",

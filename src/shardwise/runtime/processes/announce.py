@@ -65,7 +65,7 @@ def crossing_axes(env: Env) -> frozenset[str]:
     return frozenset() if env.processes is None else frozenset(env.axis_names[a] for a in env.processes.crossing_axes())
 
 
-class Announced:
+class AnnouncedProgram:
     """A program of several processes, `ranks`, that tells the others what it computes.
 
     `labels` are the names of its arguments; the first `constants` never change. At the positions `hosts` each process brings a value of

@@ -25,7 +25,7 @@ from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import is_users
 from shardwise.runtime.processes import divergence
 from shardwise.runtime.processes.divergence import Evidence
-from shardwise.runtime.processes.gather import Gathered
+from shardwise.runtime.processes.gather import CoordinatorLinks
 from shardwise.runtime.processes.interrupts import Interrupts
 from shardwise.runtime.processes.link import Link
 from shardwise.runtime.processes.link import as_bytes as as_bytes
@@ -46,7 +46,7 @@ class World:
     job; after `patience` seconds it no longer waits for one that is busy either.
     """
 
-    def __init__(self, mpi: Any, limit: float, patience: float, gathered: Gathered | None = None) -> None:
+    def __init__(self, mpi: Any, limit: float, patience: float, gathered: CoordinatorLinks | None = None) -> None:
         self.mpi = mpi
         self._gathered = gathered  # where no launcher looks after the processes
         self.limit = limit
@@ -454,7 +454,11 @@ def the_world() -> World:
 
 
 def join(
-    count: int, limit: float = 100.0, patience: float = 300.0, start: float = 300.0, gathered: Gathered | None = None
+    count: int,
+    limit: float = 100.0,
+    patience: float = 300.0,
+    start: float = 300.0,
+    gathered: CoordinatorLinks | None = None,
 ) -> World:
     """Become one of the `count` processes that the MPI launcher started, or that are `gathered`.
 

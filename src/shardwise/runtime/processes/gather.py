@@ -50,7 +50,7 @@ def split_address(address: str, argument: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class Gathered:
+class CoordinatorLinks:
     """This process's connections to the coordinator, of which all processes have the same.
 
     Args:

@@ -130,7 +130,7 @@ def _plan(a: Ndarray, b: Ndarray, out: Ndarray, limit: int | None) -> Product | 
         return None
     tasks = _tasks(first, second, out, batch, tiles)
     rouse = count * each >= (costs.LINE_SHARED if line else costs.PRODUCT_ROUSES)
-    return _Listed(called, char, line, function, form, tasks, threads, rouse)
+    return _TaskList(called, char, line, function, form, tasks, threads, rouse)
 
 
 def _tiles(
@@ -268,7 +268,7 @@ def _step(size: int, count: int) -> int:
     return -(-step // _GRAIN) * _GRAIN if count > 1 else step
 
 
-class _Listed:
+class _TaskList:
     """A list of tasks that is worked through by our own library."""
 
     __slots__ = ("_arguments", "_function", "_line", "_rouse", "_swapped", "_tasks", "_threads", "_walk")

@@ -65,7 +65,7 @@ def _pick(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def _cubic(low: Point, high: Point, old_a: Any, old_phi: Any) -> Any:
-    """Where the cubic through three values and one slope is least."""
+    """The minimum of the cubic through three values and one slope."""
     b, c = high.a - low.a, old_a - low.a
     rise_b, rise_c = high.phi - low.phi - low.dphi * b, old_phi - low.phi - low.dphi * c
     scale = (b * c) ** 2 * (b - c)
@@ -75,7 +75,7 @@ def _cubic(low: Point, high: Point, old_a: Any, old_phi: Any) -> Any:
 
 
 def _parabola(low: Point, high: Point) -> Any:
-    """Where the parabola through two values and one slope is least."""
+    """The minimum of the parabola through two values and one slope."""
     b = high.a - low.a
     return low.a - low.dphi * b**2 / (2 * (high.phi - low.phi - low.dphi * b))
 

@@ -3,10 +3,9 @@
 Each distribution's functions broadcast their arguments to one floating dtype and shape. Submodules load when first used.
 """
 
-import importlib as _importlib
 import typing as _typing
 
-from shardwise.base.listing import package_listing as _package_listing
+from shardwise.base.doors import open_package as _open_package
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.scipy.stats import bernoulli as bernoulli
@@ -39,23 +38,11 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.scipy.stats.summaries import mode as mode
     from shardwise.scipy.stats.summaries import rankdata as rankdata
     from shardwise.scipy.stats.summaries import sem as sem
-
-_SUBMODULES = (
-    "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma", "gennorm", "geom",
-    "gumbel_l", "gumbel_r", "laplace", "logistic", "multinomial", "multivariate_normal", "nbinom", "norm", "pareto",
-    "poisson", "t", "truncnorm", "uniform", "vonmises", "wrapcauchy",
-)  # fmt: skip
-_NAMES = {"gaussian_kde": "kde", "mode": "summaries", "rankdata": "summaries", "sem": "summaries"}
-
-
-if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
-
-    def __getattr__(name: str) -> _typing.Any:
-        if name in _SUBMODULES:
-            return _importlib.import_module(f"{__name__}.{name}")
-        if name in _NAMES:
-            return getattr(_importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__dir__ = _package_listing(__name__, *_SUBMODULES, *_NAMES)
+else:
+    __getattr__, __dir__ = _open_package(
+        __name__,
+        "bernoulli beta betabinom binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l gumbel_r laplace logistic multinomial "
+        "multivariate_normal nbinom norm pareto poisson t truncnorm uniform vonmises wrapcauchy",
+        kde="gaussian_kde",
+        summaries="mode rankdata sem",
+    )

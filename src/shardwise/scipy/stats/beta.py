@@ -30,8 +30,7 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the beta distribution with shape parameters `a` and `b`, on `loc` to `loc + scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.beta.pdf(0.5, 2.0, 3.0).round(3)
     Array(1.5, dtype=float32, weak_type=True)
@@ -40,8 +39,7 @@ def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the beta distribution with shape parameters `a` and `b`, on `loc` to
-    `loc + scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.beta.cdf(0.5, 2.0, 3.0).round(3)
     Array(0.688, dtype=float32, weak_type=True)
@@ -51,8 +49,7 @@ def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the beta distribution with shape parameters `a` and `b`, on `loc` to
-    `loc + scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values above `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.beta.sf(0.5, 2.0, 3.0).round(3)
     Array(0.312, dtype=float32, weak_type=True)
@@ -62,9 +59,7 @@ def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the beta distribution with shape parameters `a` and `b`, on
-    `loc` to `loc + scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of
-    their shape.
+    """The log of the probability of values up to `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.beta.logcdf(0.5, 2.0, 3.0).round(3)
     Array(-0.375, dtype=float32, weak_type=True)
@@ -73,9 +68,7 @@ def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the beta distribution with shape parameters `a` and `b`, on
-    `loc` to `loc + scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of
-    their shape.
+    """The log of the probability of values above `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.beta.logsf(0.5, 2.0, 3.0).round(3)
     Array(-1.163, dtype=float32, weak_type=True)

@@ -32,9 +32,7 @@ def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
 
 
 def pmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
-    """The probability of `k` in the number of successes in `n` trials, whose probability is beta distributed with `a`
-    and `b`, counted from `loc`. Arguments are real numbers or arrays that broadcast, the result is a float array
-    of their shape.
+    """The probability of `k`; `n`, `a`, `b` and `loc` as for `logpmf`.
 
     >>> jax.scipy.stats.betabinom.pmf(1, 4, 2.0, 3.0).round(3)
     Array(0.286, dtype=float32, weak_type=True)

@@ -27,8 +27,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the Cauchy distribution, around `loc` with half width `scale`. Arguments are real numbers
-    or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.cauchy.pdf(0.5).round(3)
     Array(0.255, dtype=float32, weak_type=True)
@@ -37,8 +36,7 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the Cauchy distribution, around `loc` with half width `scale`. Arguments
-    are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.cauchy.cdf(0.5).round(3)
     Array(0.648, dtype=float32, weak_type=True)
@@ -48,8 +46,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the Cauchy distribution, around `loc` with half width
-    `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.cauchy.logcdf(0.5).round(3)
     Array(-0.435, dtype=float32, weak_type=True)
@@ -58,8 +55,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the Cauchy distribution, around `loc` with half width `scale`. Arguments
-    are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.cauchy.sf(0.5).round(3)
     Array(0.352, dtype=float32, weak_type=True)
@@ -69,8 +65,7 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the Cauchy distribution, around `loc` with half width
-    `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.cauchy.logsf(0.5).round(3)
     Array(-1.043, dtype=float32, weak_type=True)
@@ -79,8 +74,7 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the Cauchy distribution, around `loc` with half width `scale` has probability `q`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The value up to which the distribution has probability `q`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.cauchy.ppf(0.25).round(3)
     Array(-1., dtype=float32, weak_type=True)
@@ -90,8 +84,7 @@ def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value above which the Cauchy distribution, around `loc` with half width `scale` has probability `q`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The value above which the distribution has probability `q`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.cauchy.isf(0.25).round(3)
     Array(1., dtype=float32, weak_type=True)

@@ -26,8 +26,7 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the chi-square distribution with `df` degrees of freedom, from `loc` on, in units of
-    `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `df`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.chi2.pdf(0.5, 2.0).round(3)
     Array(0.389, dtype=float32, weak_type=True)
@@ -36,9 +35,7 @@ def pdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the chi-square distribution with `df` degrees of freedom, from `loc` on,
-    in units of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their
-    shape.
+    """The probability of values up to `x`; `df`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.chi2.cdf(0.5, 2.0).round(3)
     Array(0.221, dtype=float32, weak_type=True)
@@ -48,9 +45,7 @@ def cdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the chi-square distribution with `df` degrees of freedom, from `loc` on,
-    in units of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their
-    shape.
+    """The probability of values above `x`; `df`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.chi2.sf(0.5, 2.0).round(3)
     Array(0.779, dtype=float32, weak_type=True)
@@ -60,9 +55,7 @@ def sf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the chi-square distribution with `df` degrees of freedom,
-    from `loc` on, in units of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float
-    array of their shape.
+    """The log of the probability of values up to `x`; `df`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.chi2.logcdf(0.5, 2.0).round(3)
     Array(-1.509, dtype=float32, weak_type=True)
@@ -71,9 +64,7 @@ def logcdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the chi-square distribution with `df` degrees of freedom,
-    from `loc` on, in units of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float
-    array of their shape.
+    """The log of the probability of values above `x`; `df`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.chi2.logsf(0.5, 2.0).round(3)
     Array(-0.25, dtype=float32, weak_type=True)

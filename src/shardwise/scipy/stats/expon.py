@@ -26,8 +26,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the exponential distribution, from `loc` on, with mean `loc + scale`. Arguments are real
-    numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.expon.pdf(0.5).round(3)
     Array(0.607, dtype=float32, weak_type=True)
@@ -36,8 +35,7 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the exponential distribution, from `loc` on, with mean `loc + scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.expon.cdf(0.5).round(3)
     Array(0.393, dtype=float32, weak_type=True)
@@ -47,8 +45,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the exponential distribution, from `loc` on, with mean `loc +
-    scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.expon.logcdf(0.5).round(3)
     Array(-0.933, dtype=float32, weak_type=True)
@@ -63,8 +60,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the exponential distribution, from `loc` on, with mean `loc +
-    scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.expon.logsf(0.5).round(3)
     Array(-0.5, dtype=float32, weak_type=True)
@@ -74,8 +70,7 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the exponential distribution, from `loc` on, with mean `loc + scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.expon.sf(0.5).round(3)
     Array(0.607, dtype=float32, weak_type=True)
@@ -84,8 +79,7 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the exponential distribution, from `loc` on, with mean `loc + scale` has probability `q`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The value up to which the distribution has probability `q`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.expon.ppf(0.25).round(3)
     Array(0.288, dtype=float32, weak_type=True)

@@ -33,8 +33,7 @@ def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the gamma distribution with shape parameter `a`, from `loc` on, in units of `scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `a`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gamma.pdf(0.5, 2.0).round(3)
     Array(0.303, dtype=float32, weak_type=True)
@@ -43,8 +42,7 @@ def pdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the gamma distribution with shape parameter `a`, from `loc` on, in units
-    of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `a`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gamma.cdf(0.5, 2.0).round(3)
     Array(0.09, dtype=float32, weak_type=True)
@@ -54,8 +52,7 @@ def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the gamma distribution with shape parameter `a`, from `loc` on, in units
-    of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values above `x`; `a`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gamma.sf(0.5, 2.0).round(3)
     Array(0.91, dtype=float32, weak_type=True)
@@ -65,9 +62,7 @@ def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the gamma distribution with shape parameter `a`, from `loc`
-    on, in units of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of
-    their shape.
+    """The log of the probability of values up to `x`; `a`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gamma.logcdf(0.5, 2.0).round(3)
     Array(-2.406, dtype=float32, weak_type=True)
@@ -76,9 +71,7 @@ def logcdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the gamma distribution with shape parameter `a`, from `loc`
-    on, in units of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of
-    their shape.
+    """The log of the probability of values above `x`; `a`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gamma.logsf(0.5, 2.0).round(3)
     Array(-0.095, dtype=float32, weak_type=True)

@@ -26,8 +26,7 @@ def logpdf(x: Any, beta: Any) -> Array:
 
 
 def pdf(x: Any, beta: Any) -> Array:
-    """The density at `x` of the density proportional to ``exp(-abs(x) ** beta)`` (`beta`). Arguments are real numbers
-    or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `beta` as for `logpdf`.
 
     >>> jax.scipy.stats.gennorm.pdf(0.5, 2.0).round(3)
     Array(0.439, dtype=float32, weak_type=True)
@@ -36,8 +35,7 @@ def pdf(x: Any, beta: Any) -> Array:
 
 
 def cdf(x: Any, beta: Any) -> Array:
-    """The probability of values up to `x` in the density proportional to ``exp(-abs(x) ** beta)`` (`beta`). Arguments
-    are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `beta` as for `logpdf`.
 
     >>> jax.scipy.stats.gennorm.cdf(0.5, 2.0).round(3)
     Array(0.76, dtype=float32, weak_type=True)

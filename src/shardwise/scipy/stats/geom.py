@@ -29,8 +29,7 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
 
 
 def pmf(k: Any, p: Any, loc: Any = 0) -> Array:
-    """The probability of `k` in the number of the first success in trials of probability `p`, counted from `loc`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of `k`; `p` and `loc` as for `logpmf`.
 
     >>> jax.scipy.stats.geom.pmf(1, 0.5).round(3)
     Array(0.5, dtype=float32, weak_type=True)

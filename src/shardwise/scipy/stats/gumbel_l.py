@@ -30,8 +30,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the left-skewed Gumbel distribution, with mode `loc` and width `scale`. Arguments are
-    real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_l.pdf(0.5).round(3)
     Array(0.317, dtype=float32, weak_type=True)
@@ -40,8 +39,7 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the left-skewed Gumbel distribution, with mode `loc` and
-    width `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_l.logcdf(0.5).round(3)
     Array(-0.214, dtype=float32, weak_type=True)
@@ -50,8 +48,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the left-skewed Gumbel distribution, with mode `loc` and width `scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_l.cdf(0.5).round(3)
     Array(0.808, dtype=float32, weak_type=True)
@@ -72,8 +69,7 @@ def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the left-skewed Gumbel distribution, with mode `loc` and width `scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_l.sf(0.5).round(3)
     Array(0.192, dtype=float32, weak_type=True)
@@ -82,8 +78,7 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the left-skewed Gumbel distribution, with mode `loc` and
-    width `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_l.logsf(0.5).round(3)
     Array(-1.649, dtype=float32, weak_type=True)

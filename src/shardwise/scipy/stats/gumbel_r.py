@@ -32,8 +32,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the right-skewed Gumbel distribution, with mode `loc` and width `scale`. Arguments are
-    real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_r.pdf(0.5).round(3)
     Array(0.331, dtype=float32, weak_type=True)
@@ -42,8 +41,7 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the right-skewed Gumbel distribution, with mode `loc` and
-    width `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_r.logcdf(0.5).round(3)
     Array(-0.607, dtype=float32, weak_type=True)
@@ -52,8 +50,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the right-skewed Gumbel distribution, with mode `loc` and width `scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_r.cdf(0.5).round(3)
     Array(0.545, dtype=float32, weak_type=True)
@@ -74,8 +71,7 @@ def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the right-skewed Gumbel distribution, with mode `loc` and width `scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_r.sf(0.5).round(3)
     Array(0.455, dtype=float32, weak_type=True)
@@ -84,8 +80,7 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the right-skewed Gumbel distribution, with mode `loc` and
-    width `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.gumbel_r.logsf(0.5).round(3)
     Array(-0.788, dtype=float32, weak_type=True)

@@ -25,8 +25,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the Laplace distribution, around `loc` with mean distance `scale`. Arguments are real
-    numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.laplace.pdf(0.5).round(3)
     Array(0.303, dtype=float32, weak_type=True)
@@ -35,8 +34,7 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the Laplace distribution, around `loc` with mean distance `scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.laplace.cdf(0.5).round(3)
     Array(0.697, dtype=float32, weak_type=True)

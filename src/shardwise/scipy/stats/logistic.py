@@ -28,8 +28,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the logistic distribution, around `loc` with width `scale`. Arguments are real numbers or
-    arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.logistic.pdf(0.5).round(3)
     Array(0.235, dtype=float32, weak_type=True)
@@ -38,8 +37,7 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the logistic distribution, around `loc` with width `scale`. Arguments
-    are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.logistic.cdf(0.5).round(3)
     Array(0.622, dtype=float32, weak_type=True)
@@ -49,8 +47,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the logistic distribution, around `loc` with width `scale`. Arguments
-    are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.logistic.sf(0.5).round(3)
     Array(0.378, dtype=float32, weak_type=True)

@@ -31,9 +31,7 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
 
 
 def pmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
-    """The probability of `k` in the number of failures before the `n`-th success in trials of probability `p`,
-    counted from `loc`. Arguments are real numbers or arrays that broadcast, the result is a float array of their
-    shape.
+    """The probability of `k`; `n`, `p` and `loc` as for `logpmf`.
 
     >>> jax.scipy.stats.nbinom.pmf(1, 3, 0.5).round(3)
     Array(0.188, dtype=float32, weak_type=True)

@@ -28,8 +28,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the normal distribution, with mean `loc` and standard deviation `scale`. Arguments are
-    real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.norm.pdf(0.5).round(3)
     Array(0.352, dtype=float32, weak_type=True)
@@ -38,8 +37,7 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the normal distribution, with mean `loc` and standard deviation `scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.norm.cdf(0.5).round(3)
     Array(0.691, dtype=float32)
@@ -49,9 +47,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the normal distribution, with mean `loc` and standard
-    deviation `scale`, exact far out, too. Arguments are real numbers or arrays that broadcast, the result is a
-    float array of their shape.
+    """The log of the probability of values up to `x`, exact far out, too; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.norm.logcdf(0.5).round(3)
     Array(-0.369, dtype=float32)
@@ -61,8 +57,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the normal distribution, with mean `loc` and standard deviation `scale`.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values above `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.norm.sf(0.5).round(3)
     Array(0.309, dtype=float32)
@@ -72,9 +67,7 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the normal distribution, with mean `loc` and standard
-    deviation `scale`, exact far out, too. Arguments are real numbers or arrays that broadcast, the result is a
-    float array of their shape.
+    """The log of the probability of values above `x`, exact far out, too; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.norm.logsf(0.5).round(3)
     Array(-1.176, dtype=float32)
@@ -84,8 +77,7 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the normal distribution, with mean `loc` and standard deviation `scale` has probability
-    `q`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The value up to which the distribution has probability `q`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.norm.ppf(0.25).round(3)
     Array(-0.674, dtype=float32)
@@ -94,8 +86,7 @@ def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value above which the normal distribution, with mean `loc` and standard deviation `scale` has probability
-    `q`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The value above which the distribution has probability `q`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.norm.isf(0.25).round(3)
     Array(0.674, dtype=float32)

@@ -32,8 +32,7 @@ def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the Pareto distribution with shape parameter `b`, from `loc + scale` on. Arguments are
-    real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.pareto.pdf(2.0, 2.0).round(3)
     Array(0.25, dtype=float32, weak_type=True)
@@ -42,8 +41,7 @@ def pdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the Pareto distribution with shape parameter `b`, from `loc +
-    scale` on. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values above `x`; `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.pareto.logsf(2.0, 2.0).round(3)
     Array(-1.386, dtype=float32, weak_type=True)
@@ -54,8 +52,7 @@ def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the Pareto distribution with shape parameter `b`, from `loc + scale` on.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values above `x`; `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.pareto.sf(2.0, 2.0).round(3)
     Array(0.25, dtype=float32, weak_type=True)
@@ -64,8 +61,7 @@ def sf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the Pareto distribution with shape parameter `b`, from `loc + scale` on.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.pareto.cdf(2.0, 2.0).round(3)
     Array(0.75, dtype=float32, weak_type=True)
@@ -74,8 +70,7 @@ def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the Pareto distribution with shape parameter `b`, from `loc +
-    scale` on. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values up to `x`; `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.pareto.logcdf(2.0, 2.0).round(3)
     Array(-0.288, dtype=float32, weak_type=True)
@@ -87,8 +82,7 @@ def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the Pareto distribution with shape parameter `b`, from `loc + scale` on has probability
-    `q`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The value up to which the distribution has probability `q`; `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.pareto.ppf(0.25, 2.0).round(3)
     Array(1.155, dtype=float32, weak_type=True)

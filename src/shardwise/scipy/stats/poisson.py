@@ -35,8 +35,7 @@ def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
 
 
 def pmf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """The probability of `k` in the Poisson distribution with mean `mu`, counted from `loc`. Arguments are real
-    numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of `k`; `mu` and `loc` as for `logpmf`.
 
     >>> jax.scipy.stats.poisson.pmf(1, 2.0).round(3)
     Array(0.271, dtype=float32, weak_type=True)
@@ -64,8 +63,7 @@ def entropy(mu: Any, loc: Any = 0) -> Array:
 
 
 def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """The probability of values up to `k` in the Poisson distribution with mean `mu`, counted from `loc`. Arguments
-    are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `k`; `mu` and `loc` as for `logpmf`.
 
     >>> jax.scipy.stats.poisson.cdf(1, 2.0).round(3)
     Array(0.406, dtype=float32, weak_type=True)

@@ -45,9 +45,7 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the normal distribution with mean `loc` and standard deviation `scale`, cut off at `a`
-    and `b` standard deviations from the mean. Arguments are real numbers or arrays that broadcast, the result is a
-    float array of their shape.
+    """The density at `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.truncnorm.pdf(0.5, -1.0, 2.0).round(3)
     Array(0.43, dtype=float32)
@@ -56,9 +54,7 @@ def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values up to `x` in the normal distribution with mean `loc` and standard
-    deviation `scale`, cut off at `a` and `b` standard deviations from the mean. Arguments are real numbers or
-    arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values up to `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.truncnorm.logcdf(0.5, -1.0, 2.0).round(3)
     Array(-0.429, dtype=float32)
@@ -77,9 +73,7 @@ def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the normal distribution with mean `loc` and standard deviation `scale`,
-    cut off at `a` and `b` standard deviations from the mean. Arguments are real numbers or arrays that broadcast,
-    the result is a float array of their shape.
+    """The probability of values up to `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.truncnorm.cdf(0.5, -1.0, 2.0).round(3)
     Array(0.651, dtype=float32)
@@ -88,9 +82,7 @@ def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the probability of values above `x` in the normal distribution with mean `loc` and standard
-    deviation `scale`, cut off at `a` and `b` standard deviations from the mean. Arguments are real numbers or
-    arrays that broadcast, the result is a float array of their shape.
+    """The log of the probability of values above `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.truncnorm.logsf(0.5, -1.0, 2.0).round(3)
     Array(-1.052, dtype=float32)
@@ -100,9 +92,7 @@ def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x` in the normal distribution with mean `loc` and standard deviation `scale`,
-    cut off at `a` and `b` standard deviations from the mean. Arguments are real numbers or arrays that broadcast,
-    the result is a float array of their shape.
+    """The probability of values above `x`; `a`, `b`, `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.truncnorm.sf(0.5, -1.0, 2.0).round(3)
     Array(0.349, dtype=float32)

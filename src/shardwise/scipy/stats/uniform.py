@@ -27,8 +27,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density at `x` of the uniform distribution, on `loc` to `loc + scale`. Arguments are real numbers or arrays
-    that broadcast, the result is a float array of their shape.
+    """The density at `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.uniform.pdf(0.5).round(3)
     Array(1., dtype=float32, weak_type=True)
@@ -37,8 +36,7 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x` in the uniform distribution, on `loc` to `loc + scale`. Arguments are real
-    numbers or arrays that broadcast, the result is a float array of their shape.
+    """The probability of values up to `x`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.uniform.cdf(0.5).round(3)
     Array(0.5, dtype=float32)
@@ -48,8 +46,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the uniform distribution, on `loc` to `loc + scale` has probability `q`. Arguments are
-    real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The value up to which the distribution has probability `q`; `loc` and `scale` as for `logpdf`.
 
     >>> jax.scipy.stats.uniform.ppf(0.25).round(3)
     Array(0.25, dtype=float32, weak_type=True)

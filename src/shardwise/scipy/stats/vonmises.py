@@ -27,8 +27,7 @@ def logpdf(x: Any, kappa: Any) -> Array:
 
 
 def pdf(x: Any, kappa: Any) -> Array:
-    """The density at `x` of the von Mises distribution with concentration `kappa`; NaN unless that is positive.
-    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `kappa` as for `logpdf`.
 
     >>> jax.scipy.stats.vonmises.pdf(0.5, 2.0).round(3)
     Array(0.404, dtype=float32, weak_type=True)

@@ -27,8 +27,7 @@ def logpdf(x: Any, c: Any) -> Array:
 
 
 def pdf(x: Any, c: Any) -> Array:
-    """The density at `x` of the wrapped Cauchy distribution with `c` between 0 and 1; NaN unless it is. Arguments are
-    real numbers or arrays that broadcast, the result is a float array of their shape.
+    """The density at `x`; `c` as for `logpdf`.
 
     >>> jax.scipy.stats.wrapcauchy.pdf(0.5, 0.5).round(3)
     Array(0.321, dtype=float32, weak_type=True)

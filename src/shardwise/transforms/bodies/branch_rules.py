@@ -35,7 +35,7 @@ from shardwise.transforms.bodies.derived_bodies import (
 )
 from shardwise.transforms.bodies.handed_through import forwarded_inputs
 from shardwise.transforms.bodies.held_updates import exchanges, hold_back, updated_input
-from shardwise.transforms.bodies.jit_rules import Made, Mask, cache_made, held_arrays, without_state
+from shardwise.transforms.bodies.jit_rules import DerivedProgram, Mask, cache_made, held_arrays, without_state
 from shardwise.transforms.interpreters.jvp import conform_tangent
 
 Programs = tuple[Program, ...]
@@ -307,11 +307,13 @@ def _one_after_the_other(
             current[i], places[i] = in_front(size, args[i], dims[i]), 0
     cases: list[list[Any]] = []
     for number, branch in enumerate(branches):
-        held: Made = hold_back(branch, updated)
+        held: DerivedProgram = hold_back(branch, updated)
         going = do.eq(which, scalar(number, which.dtype))
         types = (*[c.aval for c in held.consts], going.aval, *[a.aval for a in current])
         mapped = (*[None] * len(held.consts), 0, *places)
-        step: Made = batched_body(held.program, size, axis_name, mapped, types, SPMD_AXES.get(), (True,) * len(updated))
+        step: DerivedProgram = batched_body(
+            held.program, size, axis_name, mapped, types, SPMD_AXES.get(), (True,) * len(updated)
+        )
         given = [share_value(a) if number and a is old else a for a, old in zip(current, args, strict=True)]
         still = [None if i in updated else dim for i, dim in enumerate(places)]
         given = _guard_operands(which, number, given, still)

@@ -16,7 +16,7 @@ from shardwise.ir.references import Reference
 from shardwise.ops.control.bodies import intern_program
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front, moved_to_front
-from shardwise.transforms.bodies.jit_rules import Made, Mask, cache_made, split_program, transpose_program
+from shardwise.transforms.bodies.jit_rules import DerivedProgram, Mask, cache_made, split_program, transpose_program
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import (
     conform_tangent,
@@ -64,10 +64,10 @@ def arrange_program(
 
 def trace_body(
     fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str, results: Sequence[Any] = ()
-) -> Made:
+) -> DerivedProgram:
     """`fun` as a program whose first inputs are its captured values. `results` may be a list that `fun` fills."""
     program, consts = trace_program(fun, types, name)
-    return Made(live_equations(program), tuple(consts), tuple(results))
+    return DerivedProgram(live_equations(program), tuple(consts), tuple(results))
 
 
 def tangent_like(t: Any, aval: ShapedArray) -> Any:
@@ -79,7 +79,7 @@ def tangent_like(t: Any, aval: ShapedArray) -> Any:
 
 
 @cache_made
-def with_tangents(program: Program, live: Mask, forced: Mask) -> Made:
+def with_tangents(program: Program, live: Mask, forced: Mask) -> DerivedProgram:
     """Inputs: captured, all, tangents of the live ones. Outputs: all, tangents of those at `results`."""
     positions, count = where(live), len(live)
     moving: list[int] = []
@@ -94,7 +94,7 @@ def with_tangents(program: Program, live: Mask, forced: Mask) -> Made:
 
     program_types = program.in_types
     body, consts = trace_program(both, [*program_types, *[program_types[i] for i in positions]], program.name)
-    return Made(body, tuple(consts), tuple(moving))
+    return DerivedProgram(body, tuple(consts), tuple(moving))
 
 
 # -- reverse mode --------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def split_body(program: Program, live: Mask, forced: Mask) -> SplitBody:
     if made.consts:  # zeros made by rules outside of the trace
         first = len(made.consts)
         order = [*range(first, first + count), *range(first), *range(first + count, len(made.program.inputs))]
-        made = Made(arrange_program(made.program, 0, order), made.consts, ())
+        made = DerivedProgram(arrange_program(made.program, 0, order), made.consts, ())
         sources = (*sources, *[("captured", c) for c in made.consts])
     return SplitBody(live_equations(split.forward), split.forward_consts, made.program, sources, outs)
 
@@ -155,13 +155,13 @@ def transposed_body(
     ct_types: tuple[ShapedArray, ...],
     forced: Mask,
     references: tuple[Reference, ...] = (),
-) -> Made:
+) -> DerivedProgram:
     """Inputs: captured values, known inputs, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`.
 
     The arrays of the references that rules use are the last of both, `references` in any case.
     """
     made = transpose_program(program, known, live, ct_types, forced, cotangent_like, references)
-    return Made(live_equations(made.program), made.consts, made.results, made.references)
+    return DerivedProgram(live_equations(made.program), made.consts, made.results, made.references)
 
 
 def cotangent_like(ct: Any, aval: ShapedArray) -> Any:
@@ -181,7 +181,7 @@ def batched_body(
     types: tuple[ShapedArray, ...],
     spmd: tuple[str, ...],
     forced: Mask,
-) -> Made:
+) -> DerivedProgram:
     """The body for values of these types with mapped dims; `results` are the mapped dims of its outputs, 0 or None."""
     found: list[int | None] = []
 
@@ -192,7 +192,7 @@ def batched_body(
         return [in_front(size, o, d) if force else o for o, d, force in zip(outs, out_dims, forced, strict=True)]
 
     body, consts = trace_program(map_values, types, program.name)
-    return Made(live_equations(body), tuple(consts), tuple(found))
+    return DerivedProgram(live_equations(body), tuple(consts), tuple(found))
 
 
 def in_front(size: int, x: Any, dim: int | None) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.ir import Atom, Equation, Program, ShapedArray, bind, eval_program, is_update, subprograms
 from shardwise.transforms.bodies.derived_bodies import trace_body
-from shardwise.transforms.bodies.jit_rules import Made, cache_made
+from shardwise.transforms.bodies.jit_rules import DerivedProgram, cache_made
 
 _Holds = dict[Equation, Any]
 
@@ -43,7 +43,7 @@ def updated_input(program: Program, result: Atom) -> tuple[int | None, _Holds]:
 
 
 @cache_made
-def hold_back(body: Program, inputs: tuple[int | None, ...]) -> Made:
+def hold_back(body: Program, inputs: tuple[int | None, ...]) -> DerivedProgram:
     """The body with a bool scalar in front of its inputs: where it is false, `results` says which outputs are the old values.
 
     That holds of outputs that are updates of their entry of `inputs`, positions of the body's. What else the body computes of such a

@@ -31,12 +31,12 @@ from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import jvp_program
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_linear
 
-_REMEMBERED = 1024
+_CACHE_ENTRIES = 1024
 Mask = tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class DerivedProgram:
     """A derived program, the values that it captured, and the positions of its results.
 
     A transposed program may use `references`, by rules of the user: their arrays are its last inputs and results.
@@ -54,7 +54,7 @@ def held_arrays(references: Sequence[Reference]) -> list[Any]:
 
 
 def without_state(results: list[Any], references: Sequence[Reference]) -> list[Any]:
-    """The results of a call but for the references' last arrays, which they hold from now on."""
+    """The results of a call without the references' new arrays, which the references take."""
     count = len(results) - len(references)
     for reference, value in zip(references, results[count:], strict=True):
         reference.store(value)
@@ -72,7 +72,7 @@ class _Uncacheable(Exception):
 def cache_made(make: Callable[..., Any]) -> Callable[..., Any]:
     """`make` with cached results; results that captured tracers are not cached."""
 
-    @recent(_REMEMBERED)
+    @recent(_CACHE_ENTRIES)
     def make_kept(token: Token, *key: Any) -> Any:
         made = make(*key)
         if any(isinstance(c, Tracer) for c in made.consts):
@@ -106,7 +106,7 @@ def _call(
 
 
 @cache_made
-def with_tangents(program: Program, live: Mask) -> Made:
+def with_tangents(program: Program, live: Mask) -> DerivedProgram:
     """The program for values and tangents of the `live` inputs; its `results` are the outputs that have a tangent."""
     positions = [i for i, alive in enumerate(live) if alive]
     moving: list[int] = []
@@ -120,14 +120,14 @@ def with_tangents(program: Program, live: Mask) -> Made:
         return [*outs, *[touts[i] for i in moving]]
 
     body, consts = trace_program(both, [*program.in_types, *[program.in_types[i] for i in positions]], program.name)
-    return Made(body, tuple(consts), tuple(moving))
+    return DerivedProgram(body, tuple(consts), tuple(moving))
 
 
 def jit_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
     """One call for values and tangents."""
     ins, shardings = params["in_shardings"], params["out_shardings"]
     live = [i for i, t in enumerate(tangents) if t is not None]
-    made: Made = with_tangents(params["program"], tuple(t is not None for t in tangents))
+    made: DerivedProgram = with_tangents(params["program"], tuple(t is not None for t in tangents))
     outs = _call(
         params,
         made,
@@ -192,14 +192,14 @@ def jit_linearize(
     made: SplitProgram = split_program(program, tuple(t is not None for t in tangents))
     count = len(outs)
     saved = len(made.forward.outputs) - count
-    forward = Made(made.forward, made.forward_consts, ())
+    forward = DerivedProgram(made.forward, made.forward_consts, ())
     results = _call(params, forward, primals, ins, [*outs, *[None] * saved])
     residuals = [
         results[count + v] if kind == "saved" else primals[v] if kind == "argument" else v for kind, v in made.sources
     ]
     touts = _call(
         params,
-        Made(made.linear, (), ()),
+        DerivedProgram(made.linear, (), ()),
         [*residuals, *[tangents[i] for i in made.ins]],
         [*[None] * len(residuals), *[ins[i] for i in made.ins]],
         [outs[i] for i in made.outs],
@@ -216,7 +216,7 @@ def transpose_program(
     forced: Mask,
     finished: Callable[[Any, ShapedArray], Any],
     references: Sequence[Reference] = (),
-) -> Made:
+) -> DerivedProgram:
     """Inputs: captured values, known inputs, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`.
 
     Those are the inputs that get one, and the `forced`; each cotangent is `finished` for its input's type. The `references` and
@@ -239,11 +239,11 @@ def transpose_program(
 
     types = [*[program.in_types[i] for i in positions], *ct_types]
     body, consts, used = trace_with_state(pull_values, types, program.name, references)
-    return Made(body, tuple(consts), tuple(found), used)
+    return DerivedProgram(body, tuple(consts), tuple(found), used)
 
 
 @cache_made
-def _transpose_program(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> Made:
+def _transpose_program(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> DerivedProgram:
     return transpose_program(program, known, live, ct_types, (False,) * len(program.in_types), lambda ct, aval: ct)
 
 
@@ -252,7 +252,7 @@ def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     ins, outs = params["in_shardings"], params["out_shardings"]
     known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
     given = [c for c in cts if c is not None]
-    made: Made = _transpose_program(
+    made: DerivedProgram = _transpose_program(
         params["program"], known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
     )
     values = [a for a, k in zip(args, known, strict=True) if k]
@@ -283,7 +283,7 @@ def _batch_made(
     dims: tuple[int | None, ...],
     types: tuple[ShapedArray, ...],
     spmd: tuple[str, ...],
-) -> Made:
+) -> DerivedProgram:
     found: list[int | None] = []
 
     def map_values(*values: Any) -> list[Any]:
@@ -292,7 +292,7 @@ def _batch_made(
         return outs
 
     body, consts = trace_program(map_values, types, program.name)
-    return Made(body, tuple(consts), tuple(found))
+    return DerivedProgram(body, tuple(consts), tuple(found))
 
 
 def jit_batch(
@@ -300,7 +300,9 @@ def jit_batch(
 ) -> tuple[list[Any], list[int | None]]:
     """One call for all elements."""
     spmd = SPMD_AXES.get()
-    made: Made = _batch_made(params["program"], size, axis_name, tuple(dims), tuple(v.aval for v in values), spmd)
+    made: DerivedProgram = _batch_made(
+        params["program"], size, axis_name, tuple(dims), tuple(v.aval for v in values), spmd
+    )
     ins = [_with_dim(s, v.ndim, d, spmd) for s, v, d in zip(params["in_shardings"], values, dims, strict=True)]
     outs = [
         _with_dim(s, t.ndim, d, spmd)

@@ -36,7 +36,7 @@ from shardwise.transforms.bodies.derived_bodies import (
     where,
     with_tangents,
 )
-from shardwise.transforms.bodies.jit_rules import Made, Mask, cache_made, held_arrays, without_state
+from shardwise.transforms.bodies.jit_rules import DerivedProgram, Mask, cache_made, held_arrays, without_state
 from shardwise.transforms.interpreters.jvp import conform_tangent, cotangent_type, jvp_program
 
 
@@ -72,7 +72,7 @@ def _bind(
 
 
 @dataclass(frozen=True, slots=True)
-class _Hoisted:
+class _HoistedBody:
     """A body in two: `before` computes from the captured values what is the same in all steps; `body` takes its results, too."""
 
     before: Program
@@ -81,7 +81,7 @@ class _Hoisted:
 
 
 @cache_made
-def _hoist_constants(body: Program, num_consts: int) -> _Hoisted:
+def _hoist_constants(body: Program, num_consts: int) -> _HoistedBody:
     known = set(body.inputs[:num_consts])
     first, rest = [], []
     for eqn in body.equations:
@@ -97,14 +97,14 @@ def _hoist_constants(body: Program, num_consts: int) -> _Hoisted:
     inner = Program(
         (*consts, *made, *body.inputs[num_consts:]), tuple(rest), body.outputs, num_consts + len(made), body.name
     )
-    return _Hoisted(before, intern_program(inner))
+    return _HoistedBody(before, intern_program(inner))
 
 
 # -- forward mode --------------------------------------------------------------------------------------------------------
 
 
 @cache_made
-def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -> Made:
+def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -> DerivedProgram:
     """The body with tangents. `results`: the carries with a tangent, then the outputs with one."""
     a, c, x = _parts(live, num_consts, num_carry)
     outputs = len(body.outputs)
@@ -130,7 +130,7 @@ def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -
         *range(num_carry, outputs),
         *range(outputs + moved, len(made.program.outputs)),
     ]
-    return Made(arrange_program(made.program, first, inputs, outs), made.consts, (c, after[num_carry:]))
+    return DerivedProgram(arrange_program(made.program, first, inputs, outs), made.consts, (c, after[num_carry:]))
 
 
 def scan_jvp(
@@ -138,7 +138,7 @@ def scan_jvp(
 ) -> tuple[list[Any], list[Any]]:
     """One scan of values and tangents."""
     live = alive(tangents, primals)
-    made: Made = _with_tangents(intern_program(body), num_consts, num_carry, live)
+    made: DerivedProgram = _with_tangents(intern_program(body), num_consts, num_carry, live)
     carried, moving = made.results
     p, t, on = (_parts(items, num_consts, num_carry) for items in (primals, tangents, live))
     types = _parts(body.in_types, num_consts, num_carry)
@@ -224,7 +224,7 @@ def scan_linearize(
     """The forward scan, and the linear one, recorded in `trace`."""
     num_consts, num_carry = params["num_consts"], params["num_carry"]
     ps, ts = _parts(primals, num_consts, num_carry), _parts(tangents, num_consts, num_carry)
-    hoisted: _Hoisted = _hoist_constants(intern_program(params["body"]), num_consts)
+    hoisted: _HoistedBody = _hoist_constants(intern_program(params["body"]), num_consts)
     body = hoisted.body
     more, more_ts = jvp_program(hoisted.before, ps[0], ts[0])
     num_consts += len(more)
@@ -443,7 +443,7 @@ def scan_batch(
                 aval = body.in_types[i]
                 types[i], entry_dims[i] = aval.update(shape=(size, *aval.shape), spec=((), *aval.spec)), 0
         forced = (*batched, *[False] * (outputs - num_carry))
-        made: Made = batched_body(body, size, axis_name, tuple(entry_dims), tuple(types), spmd, forced)
+        made: DerivedProgram = batched_body(body, size, axis_name, tuple(entry_dims), tuple(types), spmd, forced)
         after = tuple(d is not None for d in made.results[:num_carry])
         wider = [
             carry_joined(types[num_consts + i], made.program.out_types[i]) if batched[i] else types[num_consts + i]

@@ -26,7 +26,7 @@ from shardwise.transforms.bodies.derived_bodies import (
 )
 from shardwise.transforms.bodies.handed_through import forwarded_inputs
 from shardwise.transforms.bodies.held_updates import exchanges, hold_back
-from shardwise.transforms.bodies.jit_rules import Made, Mask, cache_made
+from shardwise.transforms.bodies.jit_rules import DerivedProgram, Mask, cache_made
 from shardwise.transforms.bodies.scan_rules import carry_joined, carry_with_dim
 from shardwise.transforms.interpreters.jvp import conform_tangent
 
@@ -50,7 +50,7 @@ def _bind(
 
 
 @cache_made
-def _with_tangents(body: Program, num_consts: int, live: Mask) -> Made:
+def _with_tangents(body: Program, num_consts: int, live: Mask) -> DerivedProgram:
     """The body with the tangents of some carries (`results`) behind all carries."""
     carried = live[num_consts:]
     while True:
@@ -69,7 +69,7 @@ def _with_tangents(body: Program, num_consts: int, live: Mask) -> Made:
         *range(consts_end, tangents),
         *range(split, len(made.program.inputs)),
     ]
-    return Made(arrange_program(made.program, first, order), made.consts, carried)
+    return DerivedProgram(arrange_program(made.program, first, order), made.consts, carried)
 
 
 def _push_loop(primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], Mask]:
@@ -79,7 +79,7 @@ def _push_loop(primals: Sequence[Any], tangents: Sequence[Any], params: Params) 
     _, body_ts, init_ts = while_parts(tangents, params)
     live = alive([*body_ts, *init_ts], [*body_args, *init])
     n = len(body_args)
-    made: Made = _with_tangents(body, n, live)
+    made: DerivedProgram = _with_tangents(body, n, live)
     carried = made.results
     entering = [
         tangent_like(t, ty) for t, ty in pick_items(list(zip(init_ts, body.in_types[n:], strict=True)), carried)
@@ -166,7 +166,7 @@ def _while_batch(
     if size == 1:
         return _bind(some.program, step.program, [*some.consts, *cond_values], body_values, carry), out_dims
     body = intern_program(params["body"])
-    held: Made = hold_back(body, (*range(n, n + len(init)),))
+    held: DerivedProgram = hold_back(body, (*range(n, n + len(init)),))
     apart = not any(t.mesh is not None for t in types) and not exchanges(body, axis_name)
     if apart and any(held.results):
         going = test.program.out_types[0]
@@ -188,11 +188,11 @@ def _while_batch(
     return _bind(some.program, frozen.program, [*some.consts, *cond_values], frozen_values, carry), out_dims
 
 
-class _Mapped(NamedTuple):
+class _MappedLoop(NamedTuple):
     """The programs of a loop over all elements: whether they continue, and a step; which carries differ between them, and their types."""
 
-    test: Made
-    step: Made
+    test: DerivedProgram
+    step: DerivedProgram
     batched: Mask
     types: tuple[ShapedArray, ...]
 
@@ -210,7 +210,7 @@ def _map_programs(
     init: Sequence[Any],
     dims: Sequence[Sequence[int | None]],
     params: Params,
-) -> _Mapped:
+) -> _MappedLoop:
     """The programs, with as few carries that differ between elements as the steps allow."""
     cond, body = intern_program(params["cond"]), intern_program(params["body"])
     cond_types, body_types = [v.aval for v in cond_args], [v.aval for v in body_args]
@@ -220,13 +220,13 @@ def _map_programs(
     types = [carry_with_dim(t, v.aval) if b else t for t, v, b in zip(own, init, batched, strict=True)]
     while True:
         carry_dims = after_dims(batched)
-        test: Made = batched_body(
+        test: DerivedProgram = batched_body(
             cond, size, axis_name, (*cond_dims, *carry_dims), (*cond_types, *types), spmd, (False,)
         )
         if test.results[0] is not None and not all(batched):
             batched, types = _batch_all(size, batched, types)
             continue
-        step: Made = batched_body(
+        step: DerivedProgram = batched_body(
             body, size, axis_name, (*body_dims, *carry_dims), (*body_types, *types), spmd, batched
         )
         after = tuple(d is not None for d in step.results)
@@ -236,7 +236,7 @@ def _map_programs(
             carry_joined(t, o) if a else t for t, o, a in zip(types_after, step.program.out_types, after, strict=True)
         ]
         if after == batched and types_after == types:
-            return _Mapped(test, step, batched, tuple(types))
+            return _MappedLoop(test, step, batched, tuple(types))
         batched, types = after, types_after
 
 
@@ -253,7 +253,7 @@ def _batch_all(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tuple[
 
 
 @cache_made
-def _any(test: Program, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> Made:
+def _any(test: Program, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> DerivedProgram:
     """Whether any element continues."""
     return trace_body(lambda *v: [reduce_or(eval_program(test, v)[0], (0,))], [*const_types, *types], ANY_GOES_ON)
 
@@ -267,7 +267,7 @@ def _freeze_finished(
     num_step: int,
     types: tuple[ShapedArray, ...],
     held: Mask | None,
-) -> Made:
+) -> DerivedProgram:
     """A step of the elements that continue; inputs: the values captured by `test` and by `step`, the carry.
 
     `held`: `step` takes which elements continue, behind `num_captured` of its values, and keeps these carries of the others itself.

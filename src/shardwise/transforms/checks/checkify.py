@@ -35,8 +35,8 @@ from shardwise.ops.control.while_loop import while_p
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import do, full_cotangent
 from shardwise.transforms.bodies.derived_bodies import trace_body
-from shardwise.transforms.bodies.jit_rules import Made, cache_made
-from shardwise.transforms.checks.checkify_checks import Enabled, checks_of
+from shardwise.transforms.bodies.jit_rules import DerivedProgram, cache_made
+from shardwise.transforms.checks.checkify_checks import EnabledErrors, checks_of
 from shardwise.transforms.checks.checkify_errors import (
     DivisionByZeroError,
     Error,
@@ -59,19 +59,19 @@ from shardwise.transforms.manual.shard_map_marks import Marks
 from shardwise.transforms.manual.shard_map_op import shard_map_op
 from shardwise.transforms.manual.shard_map_scope import body_scope
 
-user_checks: Enabled = frozenset({FailedCheckError})
-nan_checks: Enabled = frozenset({NaNError})
-index_checks: Enabled = frozenset({OOBError})
-div_checks: Enabled = frozenset({DivisionByZeroError})
-empty_checks: Enabled = frozenset()
+user_checks: EnabledErrors = frozenset({FailedCheckError})
+nan_checks: EnabledErrors = frozenset({NaNError})
+index_checks: EnabledErrors = frozenset({OOBError})
+div_checks: EnabledErrors = frozenset({DivisionByZeroError})
+empty_checks: EnabledErrors = frozenset()
 float_checks = nan_checks | div_checks
 automatic_checks = float_checks | index_checks
 all_checks = automatic_checks | user_checks
 
-Checked = tuple[Error, list[Any]]
+CheckedResult = tuple[Error, list[Any]]
 
 
-def checkify(f: Callable[..., Any], errors: Enabled = user_checks) -> Callable[..., tuple[Error, Any]]:
+def checkify(f: Callable[..., Any], errors: EnabledErrors = user_checks) -> Callable[..., tuple[Error, Any]]:
     """`f` with checks: a function that returns ``(error, out)``.
 
     Args:
@@ -107,7 +107,7 @@ def checkify(f: Callable[..., Any], errors: Enabled = user_checks) -> Callable[.
     return checked_call
 
 
-def _run(program: Program, enabled: Enabled, values: Sequence[Any]) -> Checked:
+def _run(program: Program, enabled: EnabledErrors, values: Sequence[Any]) -> CheckedResult:
     """The first error of a program's checks, and its results."""
     known: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
     read = lambda a: a if isinstance(a, Literal) else known[a]  # noqa: E731
@@ -119,7 +119,7 @@ def _run(program: Program, enabled: Enabled, values: Sequence[Any]) -> Checked:
     return error, [read(a) for a in program.outputs]
 
 
-def _equation(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
+def _equation(eqn: Equation, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
     op, params = eqn.op, eqn.params
     if op is check_p:
         return enabled_part(error_of(values, params["sites"], params["sizes"]), enabled), []
@@ -141,7 +141,7 @@ def _equation(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked
 
 
 @cache_made
-def _check_program(program: Program, enabled: Enabled, one: bool = True) -> Made:
+def _check_program(program: Program, enabled: EnabledErrors, one: bool = True) -> DerivedProgram:
     """A program with the arrays of its error in front of its results; `results` are the sites and the sizes of payloads.
 
     Unless it is to be `one` error, that of a `shard_map` in it keeps the dim of its devices.
@@ -156,21 +156,21 @@ def _check_program(program: Program, enabled: Enabled, one: bool = True) -> Made
         return [*flat_error(error), *outs]
 
     made = trace_body(both, program.in_types, program.name)
-    return Made(intern_program(made.program), made.consts, tuple(note))
+    return DerivedProgram(intern_program(made.program), made.consts, tuple(note))
 
 
-def _shape(made: Made) -> tuple[tuple[Site, ...], tuple[int, ...], int]:
+def _shape(made: DerivedProgram) -> tuple[tuple[Site, ...], tuple[int, ...], int]:
     """The sites of a checked program, the sizes of their payloads, and the number of the error's arrays."""
     sites, sizes = made.results
     return sites, sizes, 1 + sum(sizes) if sites else 0
 
 
-def _apart(made: Made, outs: Sequence[Any]) -> Checked:
+def _apart(made: DerivedProgram, outs: Sequence[Any]) -> CheckedResult:
     sites, sizes, count = _shape(made)
     return error_of(outs, sites, sizes), list(outs[count:])
 
 
-def _strong(checked: Checked) -> Checked:
+def _strong(checked: CheckedResult) -> CheckedResult:
     error, outs = checked
     return strong(error), outs
 
@@ -188,7 +188,7 @@ def without_checks(program: Program) -> Program:
     return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 
 
-def _check_call(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
+def _check_call(eqn: Equation, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
     """A function with rules of its own (derivatives, batching) keeps them; its errors are computed by a second call."""
     params = map_programs(eqn, without_checks).params
     outs = bind(eqn.op, *values, **params)
@@ -202,7 +202,7 @@ def _check_call(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Check
     return error, outs
 
 
-def _jit(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+def _jit(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
     made = _check_program(params["program"], enabled, False)
     _, _, count = _shape(made)
     outs = bind(
@@ -219,7 +219,7 @@ def _jit(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     return _apart(made, outs)
 
 
-def _cond(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+def _cond(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
     """All branches return the sites of all."""
     index, *args = values
     made = [_check_program(b, enabled) for b in params["branches"]]
@@ -234,7 +234,7 @@ def _cond(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         here = slice(first, first + len(m.consts))
         first = here.stop
 
-        def run(*xs: Any, m: Made = m, here: slice = here) -> list[Any]:
+        def run(*xs: Any, m: DerivedProgram = m, here: slice = here) -> list[Any]:
             error, outs = _apart(m, eval_program(m.program, [*xs[here], *xs[len(consts) :]]))
             if not sites:
                 return outs
@@ -246,11 +246,11 @@ def _cond(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         branches.append(trace_body(run, [*[c.aval for c in consts], *[a.aval for a in args]], m.program.name))
     extra = [c for b in branches for c in b.consts]
     outs = bind(cond_p, index, *extra, *consts, *args, branches=_same_consts(branches))
-    whole_shape = Made(branches[0].program, (), (sites, tuple(len(types[s]) for s in sites)))
+    whole_shape = DerivedProgram(branches[0].program, (), (sites, tuple(len(types[s]) for s in sites)))
     return _strong(_apart(whole_shape, outs))
 
 
-def _same_consts(branches: Sequence[Made]) -> tuple[Program, ...]:
+def _same_consts(branches: Sequence[DerivedProgram]) -> tuple[Program, ...]:
     """The branches' programs with the values that any of them captured in front."""
     programs = []
     for i, b in enumerate(branches):
@@ -264,7 +264,7 @@ def _same_consts(branches: Sequence[Made]) -> tuple[Program, ...]:
     return tuple(programs)
 
 
-def _scan(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+def _scan(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
     made = _check_program(params["body"], enabled)
     sites, sizes, count = _shape(made)
     n = params["num_consts"]
@@ -293,7 +293,7 @@ def _scan(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     return _strong(_apart(made, outs))
 
 
-def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+def _while(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
     """The condition is checked before the loop, and after each step."""
     a, b = params["cond_consts"], params["body_consts"]
     cond_args, body_args, init = values[:a], values[a : a + b], values[a + b :]
@@ -302,7 +302,7 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     consts = [*test.consts, *cond_args, *body.consts, *body_args]
     split = len(test.consts) + a
 
-    def again(*xs: Any) -> Checked:
+    def again(*xs: Any) -> CheckedResult:
         """One step without the errors of earlier ones."""
         given, carry = xs[: len(consts)], xs[len(consts) :]
         error, outs = _apart(body, eval_program(body.program, [*given[split:], *carry]))
@@ -353,7 +353,7 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     return join_errors(first, strong(error_of(outs, sites, sizes))), list(outs[count:])
 
 
-def _shard_map(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+def _shard_map(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
     """Each device has its own error: it has a dim for the devices."""
     program, mesh, manual = params["program"], params["mesh"], params["manual"]
     note: list[Any] = []
@@ -369,7 +369,7 @@ def _shard_map(params: Params, values: Sequence[Any], enabled: Enabled) -> Check
 
     with body_scope(mesh, manual, params["check"], params["era"]):
         body, consts = trace_program(both, program.in_types, program.name)
-    made = Made(body, tuple(consts), tuple(note))
+    made = DerivedProgram(body, tuple(consts), tuple(note))
     _, _, count = _shape(made)
     axes = tuple(a for a in mesh.axis_names if a in manual)
     error_dims = [(axes, *[()] * (t.ndim - 1)) for t in body.out_types[:count]]
@@ -388,7 +388,7 @@ def _shard_map(params: Params, values: Sequence[Any], enabled: Enabled) -> Check
     return _apart(made, outs)
 
 
-_RULES: dict[Any, Callable[[Params, Sequence[Any], Enabled], Checked]] = {
+_RULES: dict[Any, Callable[[Params, Sequence[Any], EnabledErrors], CheckedResult]] = {
     jit_op: _jit,
     cond_p: _cond,
     scan_p: _scan,

@@ -34,11 +34,11 @@ from shardwise.transforms.checks.checkify_errors import (
 from shardwise.transforms.interpreters.vmap import vmap
 
 _INT32 = np.dtype(np.int32)
-Enabled = frozenset[Any]
+EnabledErrors = frozenset[Any]
 
 
 def checks_of(
-    op: Op, params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: Enabled
+    op: Op, params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: EnabledErrors
 ) -> Iterator[Error]:
     """The possible errors of an equation without programs of its own."""
     if isinstance(params.get("op"), Op):
@@ -73,7 +73,9 @@ def _nans(name: str, results: Sequence[Any]) -> Iterator[Error]:
 
 # -- indices -------------------------------------------------------------------------------------------------------------
 
-Found = tuple[Any, Any]  # whether any index is out of bounds, and of the first: its value, its dim, the size of that
+FirstOutside = tuple[
+    Any, Any
+]  # whether any index is out of bounds, and of the first: its value, its dim, the size of that
 
 
 def _out_of_bounds(shape: tuple[int, ...], bad: Any, payload: Any) -> Error:
@@ -89,7 +91,7 @@ def _out_of_bounds(shape: tuple[int, ...], bad: Any, payload: Any) -> Error:
 
 def _first_bad(
     starts: Any, dims: Sequence[int], shape: Sequence[int], windows: Sequence[int], wrap: Sequence[bool]
-) -> Found | None:
+) -> FirstOutside | None:
     """`starts` has along its last dim a start for each of `dims`, whose windows have these sizes."""
     if not starts.size:
         return None
@@ -111,7 +113,7 @@ def _first_bad(
     return _any(bad), stack([as_array(index), *[entry(t, at) for t in told]])
 
 
-def _first_outside(op: Op, params: Params, operands: Sequence[Any]) -> Found | None:
+def _first_outside(op: Op, params: Params, operands: Sequence[Any]) -> FirstOutside | None:
     """The first out-of-bounds window among those of `Op.indexed`."""
     assert op.indexed is not None
     at = op.indexed(params, tuple(x.aval for x in operands))
@@ -139,7 +141,7 @@ def _make_signed(indices: Any) -> Any:
 
 
 def _checks_of_map(
-    params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: Enabled
+    params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: EnabledErrors
 ) -> Iterator[Error]:
 
     op, mapped, inner = params["op"], params["mapped"], dict(params["inner"])

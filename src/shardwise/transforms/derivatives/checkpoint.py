@@ -37,19 +37,19 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.key_uses import called_uses
-from shardwise.ir.narrowed import Narrowed, PartOf, narrow_call
+from shardwise.ir.narrowed import NarrowedEquation, PartOf, narrow_call
 from shardwise.ir.op import Params
 from shardwise.ir.program import called_effects
 from shardwise.ir.reference_arguments import close_over
 from shardwise.ir.references import Reference, hold_references, root_of, shows_reference, with_references
 from shardwise.ops.devices.barrier import offload_p
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.bodies.jit_rules import Made, with_tangents
+from shardwise.transforms.bodies.jit_rules import DerivedProgram, with_tangents
 from shardwise.transforms.derivatives.other_policy import chosen_policy
 from shardwise.transforms.derivatives.policies import RECOMPUTE as RECOMPUTE
 from shardwise.transforms.derivatives.policies import SAVEABLE as SAVEABLE
+from shardwise.transforms.derivatives.policies import DividedProgram, Policy, ask_policy
 from shardwise.transforms.derivatives.policies import Offload as Offload
-from shardwise.transforms.derivatives.policies import Policy, Said, ask_policy
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.derivatives.prevented import Prevented, among, normalize_prevent_cse, per_leaf
 from shardwise.transforms.derivatives.second_run import remat_op
@@ -95,7 +95,7 @@ def checkpoint(
         )
     static_names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    checkpointed = _Checkpointed(
+    checkpointed = _CheckpointedFunction(
         cast(Callable[..., Any], fun), normalize_prevent_cse(prevent_cse), policy, static_names
     )
 
@@ -135,7 +135,7 @@ class _Arguments(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Checkpointed:
+class _CheckpointedFunction:
     """A function, and how it is checkpointed."""
 
     fun: Callable[..., Any]
@@ -206,7 +206,7 @@ class _Checkpointed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Traced:
+class _TracedFunction:
     """A checkpointed function's program, the values that it captured, and the structure of its results."""
 
     program: Program
@@ -215,7 +215,7 @@ class _Traced:
     reads_references: bool
 
 
-def _trace(run: Callable[..., Any], types: Sequence[ShapedArray], name: str) -> _Traced:
+def _trace(run: Callable[..., Any], types: Sequence[ShapedArray], name: str) -> _TracedFunction:
     """`run`, from flat arguments of these types to a tree."""
     out_tree: PyTreeDef | None = None
 
@@ -237,14 +237,16 @@ def _trace(run: Callable[..., Any], types: Sequence[ShapedArray], name: str) -> 
         )
         raise
     assert out_tree is not None
-    return _Traced(program, tuple(consts), out_tree, bool(recording.used_references))
+    return _TracedFunction(program, tuple(consts), out_tree, bool(recording.used_references))
 
 
-_traces: weakref.WeakKeyDictionary[Any, Bounded[Any, _Traced]] = weakref.WeakKeyDictionary()
+_traces: weakref.WeakKeyDictionary[Any, Bounded[Any, _TracedFunction]] = weakref.WeakKeyDictionary()
 at_clear(_traces.clear)
 
 
-def _known_trace(fun: Callable[..., Any], key: tuple[Any, ...], trace: Callable[[], _Traced]) -> _Traced:
+def _known_trace(
+    fun: Callable[..., Any], key: tuple[Any, ...], trace: Callable[[], _TracedFunction]
+) -> _TracedFunction:
     """`trace()`, once per function and key: all layers of an unrolled model share a program, and what is derived from it.
 
     Traced anew each time: a function that captured tracers; one with a static argument that does not hash; a callable object with its own
@@ -304,7 +306,7 @@ def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, prevent_cse: Prevented, **params: Any
 ) -> tuple[list[Any], list[Any]]:
     """A checkpointed call for values and tangents."""
-    made: Made = with_tangents(program, tuple(t is not None for t in tangents))
+    made: DerivedProgram = with_tangents(program, tuple(t is not None for t in tangents))
     moving = [t for t in tangents if t is not None]
     held = among(prevent_cse, before=len(made.consts), after=len(moving))
     outs = bind(checkpoint_op, *made.consts, *primals, *moving, program=made.program, prevent_cse=held, **params)
@@ -333,7 +335,7 @@ def _linearize(
     """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
     live = tuple(t is not None for t in tangents)
     reached = with_tangents(params["program"], live).results
-    said: Said = ask_policy(params["program"], params["policy"], live)
+    said: DividedProgram = ask_policy(params["program"], params["policy"], live)
     program, kept = said.program, said.kept
     primals = [*said.consts, *primals]
     live = (False,) * len(said.consts) + live
@@ -371,7 +373,7 @@ def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {"differentiated": False, "policy": None, **shown}
 
 
-def _narrow(params: Params, wanted: Sequence[bool], part_of: PartOf) -> Narrowed:
+def _narrow(params: Params, wanted: Sequence[bool], part_of: PartOf) -> NarrowedEquation:
     return narrow_call(
         params, wanted, part_of, per_operand="" if isinstance(params["prevent_cse"], bool) else "prevent_cse"
     )

@@ -8,17 +8,16 @@ from typing import Any, cast
 
 from shardwise.base.tree import PyTreeDef, broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.base.wrapping import copy_identity
-from shardwise.ir import Program, ShapedArray, Tracer, bind, define_op, eval_program, is_eager, trace_program, tracing
+from shardwise.ir import Program, ShapedArray, Tracer, bind, eval_program, is_eager, trace_program, tracing
 from shardwise.ir.op import Params
-from shardwise.ir.program import called_effects
 from shardwise.ops.control.scan import scan
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.transforms.bodies.derived_bodies import alive, pick_items, with_tangents
-from shardwise.transforms.bodies.jit_rules import Made
+from shardwise.transforms.bodies.jit_rules import DerivedProgram
 from shardwise.transforms.derivatives.arguments import flat_arrays
-from shardwise.transforms.derivatives.custom_rules import called_type, function_name, positional, rule_setter
+from shardwise.transforms.derivatives.custom_rules import define_call, function_name, positional, rule_setter
 from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 
@@ -201,7 +200,7 @@ def _jvp(
         return jvp_program(program, primals, tangents)
     live = alive(tangents, primals)
     forced = tuple(has_tangent(t) for t in program.out_types)
-    made: Made = with_tangents(program, live, forced)
+    made: DerivedProgram = with_tangents(program, live, forced)
     outs = bind(
         custom_vmap_op,
         *made.consts,
@@ -220,17 +219,7 @@ def _is_linear(tangent: Any) -> bool:
     return isinstance(tangent, Tracer) and getattr(tangent.owner, "is_linear", False)
 
 
-custom_vmap_op = define_op(
-    "custom_vmap_call",
-    holds_functions=True,
-    type_rule=called_type,
-    multiple_results=True,
-    typed=True,
-    jvp=_jvp,
-    batch=_batch,
-    inline=lambda eqn: eqn.params["program"],
-    effects=called_effects,
-)
+custom_vmap_op = define_call("custom_vmap_call", jvp=_jvp, batch=_batch)
 
 
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:

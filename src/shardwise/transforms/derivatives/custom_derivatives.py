@@ -7,16 +7,15 @@ from typing import Any
 
 from shardwise.base.tree import PyTreeDef, register_pytree_node, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import wraps
-from shardwise.ir import Array, Program, Tracer, bind, define_op, eval_program, trace_program
+from shardwise.ir import Array, Program, Tracer, bind, eval_program, trace_program
 from shardwise.ir.op import UndefinedPrimal
-from shardwise.ir.program import called_effects
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.custom_jvp import custom_jvp as custom_jvp
 from shardwise.transforms.derivatives.custom_rules import CustomVJPPrimal as CustomVJPPrimal
 from shardwise.transforms.derivatives.custom_rules import SymbolicZero as SymbolicZero
-from shardwise.transforms.derivatives.custom_rules import called_type, function_name
+from shardwise.transforms.derivatives.custom_rules import define_call, function_name
 from shardwise.transforms.derivatives.custom_vjp import custom_vjp as custom_vjp
 from shardwise.transforms.interpreters.jvp import cotangent_zeros, tangent_type, zeros
 
@@ -198,14 +197,4 @@ def _linear_call_transpose(
     ]
 
 
-linear_call_op = define_op(
-    "linear_call",
-    holds_functions=True,
-    type_rule=called_type,
-    multiple_results=True,
-    typed=True,
-    inline=lambda eqn: eqn.params["program"],
-    effects=called_effects,
-    jvp=_linear_call_jvp,
-    transpose=_linear_call_transpose,
-)
+linear_call_op = define_call("linear_call", jvp=_linear_call_jvp, transpose=_linear_call_transpose)

@@ -15,9 +15,8 @@ from shardwise.base.signatures import P, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.base.wrapped_functions import WrappedFun, wrap_init
 from shardwise.base.wrapping import name_of
-from shardwise.ir import Equation, Program, Shown, bind, current_trace, define_op, trace_program, tracing
+from shardwise.ir import Equation, Program, Shown, bind, current_trace, trace_program, tracing
 from shardwise.ir.op import Params
-from shardwise.ir.program import called_effects
 from shardwise.ir.references import Reference, hold_references, over_state
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import do, has_tangent
@@ -26,7 +25,7 @@ from shardwise.transforms.derivatives.custom_rules import (
     Custom,
     SymbolicZero,
     call_under_jvp,
-    called_type,
+    define_call,
     flat_call,
     function_name,
     zero_tangent,
@@ -265,16 +264,10 @@ def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {**shown, "jvp": name, "symbolic_zeros": custom is not None and custom.symbolic_zeros}
 
 
-custom_jvp_op = define_op(
+custom_jvp_op = define_call(
     "custom_jvp_call",
-    holds_functions=True,
-    type_rule=called_type,
-    multiple_results=True,
-    typed=True,
     jvp=_custom_jvp_jvp,
     transpose=_custom_jvp_transpose,
-    inline=lambda eqn: eqn.params["program"],
-    effects=called_effects,
     batch=_custom_jvp_batch,
     shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rule"}), change=_shown_params),
 )

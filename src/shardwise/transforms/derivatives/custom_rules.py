@@ -13,7 +13,19 @@ from shardwise.base.dtypes import float0
 from shardwise.base.signatures import P, Q, R
 from shardwise.base.tree import PyTreeDef, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
-from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
+from shardwise.ir import (
+    Op,
+    Program,
+    ProgramTrace,
+    ShapedArray,
+    Trace,
+    Tracer,
+    current_trace,
+    define_op,
+    is_eager,
+    tracing,
+)
+from shardwise.ir.program import called_effects
 from shardwise.ir.reference_arguments import TracedArguments, close_over
 from shardwise.ir.references import STEPPED_OUT, Reference, root_of, shows_reference, with_references
 from shardwise.ops.elementwise.casts import stop_gradient
@@ -252,6 +264,19 @@ def call_under_jvp(
     return note[0], [o if t is None else JVPTracer(trace, o, t) for o, t in zip(outs, touts, strict=True)]
 
 
-def called_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
-    """The type rule of an op that calls a program."""
+def define_call(name: str, **fields: Any) -> Op:
+    """Define an op that calls the program among its params and has rules of the user's; `fields` are the others of `Op`."""
+    return define_op(
+        name,
+        holds_functions=True,
+        type_rule=_called_type,
+        multiple_results=True,
+        typed=True,
+        inline=lambda eqn: eqn.params["program"],
+        effects=called_effects,
+        **fields,
+    )
+
+
+def _called_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
     return program.out_types

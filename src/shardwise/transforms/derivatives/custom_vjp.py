@@ -28,8 +28,7 @@ from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
 from shardwise.ir.axis_scope import checks_variance
 from shardwise.ir.op import Params
-from shardwise.ir.program import called_effects
-from shardwise.ir.references import Ended, Reference
+from shardwise.ir.references import EndedReferenceError, Reference
 from shardwise.ops.elementwise.casts import convert, stop_gradient
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
@@ -39,8 +38,8 @@ from shardwise.transforms.derivatives.custom_rules import (
     CustomVJPPrimal,
     SymbolicZero,
     call_under_jvp,
-    called_type,
     check_captured,
+    define_call,
     flat_call,
     function_name,
     results_of,
@@ -139,7 +138,7 @@ class custom_vjp(Custom[P, R]):
         return tree_unflatten(out_tree, outs)
 
 
-_UNTRACED = (bool, int, float, complex, Reference)
+_UNTRACED_TYPES = (bool, int, float, complex, Reference)
 
 
 class _Constant:
@@ -206,8 +205,8 @@ class _VjpRules:
             )
         note[:] = [out_tree]
         if any(isinstance(x, Reference) and x.has_ended for x in tree_leaves(pair[1])):
-            raise Ended
-        kept = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED) else x, pair[1])
+            raise EndedReferenceError
+        kept = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED_TYPES) else x, pair[1])
         residuals, residual_tree = flat_arrays(kept)
         return outs, residuals, residual_tree
 
@@ -447,15 +446,9 @@ def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {**shown, **rules, "symbolic_zeros": custom is not None and custom.symbolic_zeros}
 
 
-custom_vjp_op = define_op(
+custom_vjp_op = define_call(
     "custom_vjp_call",
-    holds_functions=True,
-    type_rule=called_type,
-    multiple_results=True,
-    typed=True,
     jvp=_custom_vjp_jvp,
-    inline=lambda eqn: eqn.params["program"],
-    effects=called_effects,
     batch=_custom_vjp_batch,
     shown=Shown(
         renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rules", "out_tree"}), change=_shown_params

@@ -6,22 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Program, ShapedArray, Shown, Tracer, Var, bind, define_op, trace_program
+from shardwise.ir import Program, ShapedArray, Shown, Tracer, Var, bind, trace_program
 from shardwise.ir.op import Params, UndefinedPrimal
-from shardwise.ir.program import called_effects
 from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.autodiff import jvp, linear_transpose, linearize
 from shardwise.transforms.derivatives.custom_derivatives import with_arguments_for
 from shardwise.transforms.derivatives.custom_jvp import custom_jvp
-from shardwise.transforms.derivatives.custom_rules import called_type, function_name, zero_tangent
+from shardwise.transforms.derivatives.custom_rules import define_call, function_name, zero_tangent
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import cotangent_zeros, zeros
 from shardwise.transforms.interpreters.vmap import vmap
 
 Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # (captured values, vectors) -> vectors
-Traced = tuple[Program, list[Any]]  # a program, and its captured values
+TracedProgram = tuple[Program, list[Any]]  # a program, and its captured values
 
 
 def _closure_converted(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
@@ -117,7 +116,13 @@ def _bind_solve(
 
 
 def _bound_programs(
-    operands: Sequence[Any], first: int, known: int, solve: Traced, back: Traced | None, matvec: Flat, vecmat: Flat
+    operands: Sequence[Any],
+    first: int,
+    known: int,
+    solve: TracedProgram,
+    back: TracedProgram | None,
+    matvec: Flat,
+    vecmat: Flat,
 ) -> list[Any]:
     """Bind the op with two traced programs of the operands; their captured values become operands before all others."""
     program, own = solve
@@ -223,7 +228,7 @@ def _solve_batch(
         both = vmap(function, (const_dims, 0), axis_size=size)
         return lambda consts, xs: list(both(tuple(consts), list(xs)))
 
-    def mapped_program(program: Program) -> Traced:
+    def mapped_program(program: Program) -> TracedProgram:
         def run(*xs: Any) -> list[Any]:
             outs, found = batch_program(program, size, axis_name, xs, all_dims)
             return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
@@ -238,14 +243,8 @@ def _solve_batch(
     return outs, [0] * len(outs)
 
 
-linear_solve_op = define_op(
+linear_solve_op = define_call(
     "custom_linear_solve",
-    holds_functions=True,
-    type_rule=called_type,
-    multiple_results=True,
-    typed=True,
-    inline=lambda eqn: eqn.params["program"],
-    effects=called_effects,
     jvp=_solve_jvp,
     transpose=_solve_transpose,
     batch=_solve_batch,

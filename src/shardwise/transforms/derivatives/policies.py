@@ -1,6 +1,6 @@
 """Policies of `checkpoint`: which values of a checkpointed function the forward pass keeps for the backward pass.
 
-In: a program and a policy. Out: `Said`, the program that gives the kept values as well, and where each of them lies.
+In: a program and a policy. Out: `DividedProgram`, the program that gives the kept values as well, and where each of them lies.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RECOMPUTE = Verdict("Recompute", False)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DividedProgram:
     """A program divided by a policy.
 
     Attributes:
@@ -76,14 +76,14 @@ class Said:
     consts: tuple[Any, ...] = ()
 
 
-def ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> Said:
+def ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> DividedProgram:
     """`policy` asked about each equation of a program that is differentiated in its `live` inputs; once if it hashes."""
-    return (_remembered if isinstance(policy, Hashable) else _ask_policy)(program, policy, live)
+    return (_cached_policy if isinstance(policy, Hashable) else _ask_policy)(program, policy, live)
 
 
-def _ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> Said:
+def _ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> DividedProgram:
     if policy is None:
-        return Said(program, program, (), ())
+        return DividedProgram(program, program, (), ())
     program, still, consts = _inline_calls(program, live)
     keeps = functools.partial(_keeps, policy)
     own = _within_kernels(program)
@@ -112,7 +112,9 @@ def _ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...])
         given = [v for x in inside.values() for v in x.given]
         program = Program((*program.inputs, *given), later, program.outputs, *rest)
     count = sum(len(x.given) for x in inside.values())
-    return Said(program, _inline_forward_rules(forward) if ruled else forward, kept, places, count, still, consts)
+    return DividedProgram(
+        program, _inline_forward_rules(forward) if ruled else forward, kept, places, count, still, consts
+    )
 
 
 def _within_kernels(program: Program) -> set[int]:
@@ -146,7 +148,7 @@ def _inline_forward_rules(program: Program) -> Program:
     return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
 
-_remembered = cache_made(_ask_policy)
+_cached_policy = cache_made(_ask_policy)
 
 
 def _keeps(policy: Policy, eqn: Equation) -> bool | Verdict | Offload:

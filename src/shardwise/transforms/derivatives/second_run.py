@@ -31,7 +31,7 @@ from shardwise.ir.sources import user_source
 from shardwise.ops.devices.barrier import optimization_barrier_p
 from shardwise.ops.random.random_bits import share_value
 from shardwise.ops.rules.convert import as_array
-from shardwise.transforms.bodies.jit_rules import Made, cache_made, held_arrays, without_state
+from shardwise.transforms.bodies.jit_rules import DerivedProgram, cache_made, held_arrays, without_state
 from shardwise.transforms.derivatives.prevented import Prevented, behind_barrier
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_program
@@ -113,7 +113,7 @@ def _transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     else:  # once for all layers that share the program
         values = [*args[: len(args) - count], *[c for c in cts if c is not None]]
         alive = tuple(c is not None for c in cts)
-        made: Made = _pull_program(run, alive, tuple([v.aval for v in values]), user_source())
+        made: DerivedProgram = _pull_program(run, alive, tuple([v.aval for v in values]), user_source())
         results = list(splice(made.program, [*made.consts, *values, *held_arrays(made.references)]))
         outs = iter(without_state(results, made.references))
         found = [next(outs) if there else None for there in made.results]
@@ -121,7 +121,9 @@ def _transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
 
 
 @cache_made
-def _pull_program(run: _Run, alive: tuple[bool, ...], types: tuple[ShapedArray, ...], source: Source | None) -> Made:
+def _pull_program(
+    run: _Run, alive: tuple[bool, ...], types: tuple[ShapedArray, ...], source: Source | None
+) -> DerivedProgram:
     """`_Run.pull` as a program of values of these types: the inputs without the tangents, and the cotangents that are `alive`.
 
     `source`: the user's line, for equations without one of their own.
@@ -138,7 +140,7 @@ def _pull_program(run: _Run, alive: tuple[bool, ...], types: tuple[ShapedArray, 
         return [x for x in found if x is not None]
 
     body, consts, used = trace_with_state(flat, types, run.program.name)
-    return Made(body, tuple(consts), there, used)
+    return DerivedProgram(body, tuple(consts), there, used)
 
 
 def _inline(eqn: Equation) -> Program:

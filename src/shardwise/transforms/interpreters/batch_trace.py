@@ -258,10 +258,10 @@ def _kernel(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
     lead = env.lead
     size = out_types[0].shape[0] if out_types else params["size"]
 
-    return _Mapped(kernel, mapped, lead, size, op.multiple_results)
+    return _MappedKernel(kernel, mapped, lead, size, op.multiple_results)
 
 
-class _Mapped:
+class _MappedKernel:
     """A kernel of blocks that have the mapped dim as a dim of the value if `mapped` is true for them, and lack it otherwise."""
 
     def __init__(self, kernel: Callable[..., Any], mapped: Sequence[bool], lead: int, size: int, many: bool) -> None:

@@ -1,6 +1,6 @@
 """The results of `vjp` and `linearize`: linear functions whose residuals are their leaves, so that they pass through jit.
 
-In: a `Linearized` and the trees of arguments and results. Out: a `Partial`, or a `VJP` in today's dialect.
+In: a `LinearizedProgram` and the trees of arguments and results. Out: a `Partial`, or a `VJP` in today's dialect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shardwise.transforms.interpreters.jvp import (
     tangent_type,
     zeros,
 )
-from shardwise.transforms.interpreters.linearize import Linearized, pull_back
+from shardwise.transforms.interpreters.linearize import LinearizedProgram, pull_back
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class LinearMap:
 
 
 def linear_map(
-    lin: Linearized,
+    lin: LinearizedProgram,
     primals: Sequence[Any],
     in_tree: PyTreeDef,
     out_tree: PyTreeDef,

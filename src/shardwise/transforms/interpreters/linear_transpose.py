@@ -22,7 +22,7 @@ from shardwise.transforms.interpreters.linearize import pull_back
 
 
 @dataclass(frozen=True, eq=False)
-class _Transposed:
+class _TransposedFunction:
     """The structure of a transposed function: its linear program, and the types and trees of arguments and results."""
 
     program: Program
@@ -86,4 +86,4 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
             "linear_transpose only supports functions whose inputs and outputs are all floating or all integer; "
             f"inputs and outputs are {[d.name for d in dtypes]}."
         )
-    return Partial(_Transposed(program, types, in_tree, out_tree), list(consts))
+    return Partial(_TransposedFunction(program, types, in_tree, out_tree), list(consts))

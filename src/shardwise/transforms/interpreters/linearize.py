@@ -58,7 +58,7 @@ class LinearTrace(ProgramTrace):
 
 
 @dataclass(frozen=True)
-class Linearized:
+class LinearizedProgram:
     """Primal results, and the program that maps input tangents to output tangents.
 
     `program.inputs` are the residuals, then one tangent per differentiable input (`ins`); its outputs are the tangents of
@@ -77,7 +77,7 @@ def linearize_flat(
     primals: Sequence[Any],
     active: Sequence[bool] | None = None,
     parent: Trace | None = None,
-) -> Linearized:
+) -> LinearizedProgram:
     """Run `fun` (flat values to flat values) on `primals`, recording its linear part at `active` inputs."""
     parent = parent or current_trace()
     with tracing(parent):
@@ -93,7 +93,7 @@ def linearize_flat(
         trace.closed = True
         positions = tuple(i for i, (_, t) in enumerate(pairs) if t is not None)
         program, residuals = linear.finish([pairs[i][1] for i in positions])
-    return Linearized(
+    return LinearizedProgram(
         [p for p, _ in pairs], program, list(residuals), tuple(i for i, c in enumerate(chosen) if c), positions
     )
 

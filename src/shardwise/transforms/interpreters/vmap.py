@@ -17,7 +17,7 @@ from shardwise.base.wrapping import wraps
 from shardwise.ir import Array, Literal, check_leaks, current_trace, tracing
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
 from shardwise.ir.reference_arguments import check_distinct
-from shardwise.ir.references import Standing, is_reference, refuse_views
+from shardwise.ir.references import ProxiedReferences, is_reference, refuse_views
 from shardwise.ir.types import kept_spec
 from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array, as_value, hand_out
@@ -177,7 +177,7 @@ def _with_elements(
 ) -> Any:
     """The results of a function of references to elements, whose last values are written back."""
     mapped = [(r, axis) for r, axis in references if axis is not None]
-    standing = Standing([r for r, _ in mapped])
+    standing = ProxiedReferences([r for r, _ in mapped])
 
     def results() -> Any:
         given = entered()

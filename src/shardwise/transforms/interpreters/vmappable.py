@@ -19,7 +19,7 @@ class Vmappable:
     spec_type: type
 
 
-_REGISTERED: dict[type, Vmappable] = {}
+_VMAPPABLE_TYPES: dict[type, Vmappable] = {}
 
 
 def register_vmappable(
@@ -36,32 +36,32 @@ def register_vmappable(
     array, ``index()`` the element's number. ``from_elt(stack_part, size, element, spec)`` gives the stacked value of a result of
     that class: ``stack_part(size, array, axis)`` is an array of all elements. `make_iota` counts to a size of `axis_size_type`.
     """
-    _REGISTERED[data_type] = Vmappable(to_elt, from_elt, make_iota, axis_size_type, spec_type)
+    _VMAPPABLE_TYPES[data_type] = Vmappable(to_elt, from_elt, make_iota, axis_size_type, spec_type)
 
 
 def unregister_vmappable(data_type: type) -> None:
     """Values of the class are mapped leaf by leaf again. Does nothing for a class that was not registered."""
-    _REGISTERED.pop(data_type, None)
+    _VMAPPABLE_TYPES.pop(data_type, None)
 
 
 def is_vmappable(x: Any) -> bool:
     """Whether the value's class is registered."""
-    return type(x) in _REGISTERED
+    return type(x) in _VMAPPABLE_TYPES
 
 
 def vmappable_of(x: Any) -> Vmappable | None:
     """The entry registered for the value's class."""
-    return _REGISTERED.get(type(x))
+    return _VMAPPABLE_TYPES.get(type(x))
 
 
 def spec_types() -> tuple[type, ...]:
     """The classes of entries of `in_axes` and `out_axes` that registered classes understand."""
-    return tuple({v.spec_type for v in _REGISTERED.values()} - {int, type(None)})
+    return tuple({v.spec_type for v in _VMAPPABLE_TYPES.values()} - {int, type(None)})
 
 
 def count_below(size: Any, otherwise: Callable[[], Any]) -> Any:
     """The numbers below a size, by the class that registered the size's type, else by `otherwise`."""
-    for entry in _REGISTERED.values():
+    for entry in _VMAPPABLE_TYPES.values():
         if entry.make_iota is not None and entry.axis_size_type is type(size):
             return entry.make_iota(size)
     return otherwise()

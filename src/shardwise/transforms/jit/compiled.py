@@ -200,7 +200,7 @@ class Compiled(Stage):
         lines = []
         for name, want, x in zip(self._names, self._avals, values, strict=True):
             if want.shape != x.aval.shape or want.dtype != x.aval.dtype:
-                lines.append(f"Argument '{name}' compiled with {_plain(want)} and called with {_plain(x.aval)}")
+                lines.append(f"Argument '{name}' compiled with {plain_type(want)} and called with {plain_type(x.aval)}")
         if lines:
             raise TypeError(
                 "Argument types differ from the types for which this computation was compiled. Was enable_x64 set "
@@ -214,7 +214,7 @@ class Compiled(Stage):
                 continue
             if not want.is_equivalent_to(x.sharding, x.ndim):
                 lines.append(
-                    f"Argument {name} with shape {_plain(x.aval)}:\n  Passed sharding: {x.sharding}\n"
+                    f"Argument {name} with shape {plain_type(x.aval)}:\n  Passed sharding: {x.sharding}\n"
                     f"  Required sharding: {want}"
                 )
         if lines:
@@ -226,7 +226,8 @@ class Compiled(Stage):
             )
 
 
-def _plain(aval: ShapedArray) -> str:
+def plain_type(aval: ShapedArray) -> str:
+    """A type without its sharding: ``float32[2,3]``."""
     return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
 
 

@@ -28,11 +28,11 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.derive import is_abstract
 from shardwise.sharding.formats import Format
-from shardwise.transforms.jit.jit_shardings import Unspecified, check_nameable
+from shardwise.transforms.jit.jit_shardings import UnspecifiedSharding, check_nameable
 
 
 def _is_leaf(x: Any) -> bool:
-    return x is None or isinstance(x, (Sharding, PartitionSpec, Unspecified))
+    return x is None or isinstance(x, (Sharding, PartitionSpec, UnspecifiedSharding))
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
@@ -58,7 +58,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 def _constrain(given: Any, target: Any) -> Array:
     x = as_array(given)
-    if isinstance(target, Unspecified):
+    if isinstance(target, UnspecifiedSharding):
         return x
     if target is None:
         raise ValueError(

@@ -18,7 +18,23 @@ from shardwise.transforms.jit.wrapped import JitWrapped, wrap
 from shardwise.transforms.tracing import check_compiler_options, check_function, select_arguments
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Protocol, TypedDict, Unpack
+
+    class JitKeywords(TypedDict, total=False):
+        """The options of `jit`."""
+
+        in_shardings: Any
+        out_shardings: Any
+        static_argnums: Any
+        static_argnames: Any
+        donate_argnums: Any
+        donate_argnames: Any
+        keep_unused: bool
+        device: Any
+        backend: str | None
+        inline: bool
+        abstracted_axes: Any
+        compiler_options: Any
 
     class Decorator(Protocol):
         """`jit` with its options and without a function."""
@@ -27,39 +43,9 @@ if TYPE_CHECKING:
 
 
 @overload
-def jit(
-    fun: Callable[P, R],
-    /,
-    *,
-    in_shardings: Any = UNSPECIFIED,
-    out_shardings: Any = UNSPECIFIED,
-    static_argnums: Any = None,
-    static_argnames: Any = None,
-    donate_argnums: Any = None,
-    donate_argnames: Any = None,
-    keep_unused: bool = False,
-    device: Any = None,
-    backend: str | None = None,
-    inline: bool = False,
-    abstracted_axes: Any = ABSENT,
-    compiler_options: Any = None,
-) -> JitWrapped[P, R]: ...
+def jit(fun: Callable[P, R], /, **options: Unpack[JitKeywords]) -> JitWrapped[P, R]: ...
 @overload
-def jit(
-    *,
-    in_shardings: Any = UNSPECIFIED,
-    out_shardings: Any = UNSPECIFIED,
-    static_argnums: Any = None,
-    static_argnames: Any = None,
-    donate_argnums: Any = None,
-    donate_argnames: Any = None,
-    keep_unused: bool = False,
-    device: Any = None,
-    backend: str | None = None,
-    inline: bool = False,
-    abstracted_axes: Any = ABSENT,
-    compiler_options: Any = None,
-) -> Decorator: ...
+def jit(**options: Unpack[JitKeywords]) -> Decorator: ...
 def jit(
     fun: Any = None,
     /,
@@ -105,20 +91,7 @@ def jit(
     >>> f(jnp.arange(3))
     Array([1, 3, 5], dtype=int32)
     """
-    options: dict[str, Any] = dict(
-        in_shardings=in_shardings,
-        out_shardings=out_shardings,
-        static_argnums=static_argnums,
-        static_argnames=static_argnames,
-        donate_argnums=donate_argnums,
-        donate_argnames=donate_argnames,
-        keep_unused=keep_unused,
-        device=device,
-        backend=backend,
-        inline=inline,
-        abstracted_axes=abstracted_axes,
-        compiler_options=compiler_options,
-    )
+    options: Any = {name: value for name, value in locals().items() if name != "fun"}
     if fun is None:
         return lambda f: make_jit(f, "jit", **options)
     return make_jit(fun, "jit", **options)
@@ -151,27 +124,13 @@ def pjit(
     >>> jax.experimental.pjit.pjit(lambda x: x + 1)(jnp.arange(2))
     Array([1, 2], dtype=int32)
     """
+    options: Any = {name: value for name, value in locals().items() if name not in ("fun", "old")}
     for name in ("in_axis_resources", "out_axis_resources"):
         if name in old:
             raise TypeError(f"pjit no longer takes {name}; its name is {name.replace('axis_resources', 'shardings')}.")
     if old:
         raise TypeError(f"pjit got an unexpected keyword argument {next(iter(old))!r}")
-    return make_jit(
-        fun,
-        "pjit",
-        in_shardings=in_shardings,
-        out_shardings=out_shardings,
-        static_argnums=static_argnums,
-        static_argnames=static_argnames,
-        donate_argnums=donate_argnums,
-        donate_argnames=donate_argnames,
-        keep_unused=keep_unused,
-        device=device,
-        backend=backend,
-        inline=inline,
-        abstracted_axes=abstracted_axes,
-        compiler_options=compiler_options,
-    )
+    return make_jit(fun, "pjit", **options)
 
 
 def make_jit(

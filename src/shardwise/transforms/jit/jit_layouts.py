@@ -16,10 +16,10 @@ from shardwise.ops.elementwise.layout_constraint import layout_constraint_p
 from shardwise.sharding.formats import Format, Layout
 from shardwise.transforms.jit.jit_shardings import is_spec_leaf
 
-Asked = Layout | Any | None
+AskedLayout = Layout | Any | None
 
 
-def asked_layouts(tree: Any, full: Any) -> list[Asked] | None:
+def asked_layouts(tree: Any, full: Any) -> list[AskedLayout] | None:
     """One layout per leaf of `full`, of which `tree` is a prefix; None if there are none."""
     leaves = tree_leaves(tree, is_leaf=is_spec_leaf)
     if not any(isinstance(x, Format) and x.layout is not None for x in leaves):
@@ -33,7 +33,7 @@ def asked_layouts(tree: Any, full: Any) -> list[Asked] | None:
     return [x.layout if isinstance(x, Format) else None for x in every]
 
 
-def check_arguments(asked: Sequence[Asked], sigs: Sequence[Signature], names: Sequence[str]) -> None:
+def check_arguments(asked: Sequence[AskedLayout], sigs: Sequence[Signature], names: Sequence[str]) -> None:
     """Raise ValueError for committed arguments that are not in the order asked for, and for ones in an order of their own under AUTO."""
     for layout, sig, name in zip(asked, sigs, names, strict=False):
         if layout is None:
@@ -56,16 +56,16 @@ def check_arguments(asked: Sequence[Asked], sigs: Sequence[Signature], names: Se
             )
 
 
-def argument_orders(asked: Sequence[Asked] | None, sigs: Sequence[Signature]) -> list[tuple[int, ...] | None]:
+def argument_orders(asked: Sequence[AskedLayout] | None, sigs: Sequence[Signature]) -> list[tuple[int, ...] | None]:
     """The order of each argument: as asked for, else that of the array that was given; None is the default."""
-    layouts: Sequence[Asked] = [None] * len(sigs) if asked is None else asked
+    layouts: Sequence[AskedLayout] = [None] * len(sigs) if asked is None else asked
     return [
         layout.major_to_minor if isinstance(layout, Layout) else sig.order
         for layout, sig in zip(layouts, sigs, strict=True)
     ]
 
 
-def result_orders(asked: Sequence[Asked] | None, program: Program) -> list[tuple[int, ...] | None] | None:
+def result_orders(asked: Sequence[AskedLayout] | None, program: Program) -> list[tuple[int, ...] | None] | None:
     """The order of each result: as asked for, else that of its `with_layout_constraint`; None if there is none."""
     constrained = {e.outputs[0]: e.params["layout"] for e in program.equations if e.op is layout_constraint_p}
     if asked is None and not constrained:

@@ -56,7 +56,7 @@ def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in shown.items() if not plain(v)}
 
 
-_SHOWN = Shown(
+_SHOWN_CALL = Shown(
     lambda: config.dialect.jit.name, aliases=("jit", "pjit"), renamed={"program": "jaxpr"}, change=_shown_params
 )
 jit_op = define_op(
@@ -66,7 +66,7 @@ jit_op = define_op(
     typed=True,
     inline=_jit_inline,
     effects=called_effects,
-    shown=_SHOWN,
+    shown=_SHOWN_CALL,
     keys=called_uses,
     call=True,
     narrow=partial(narrow_call, per_operand="in_shardings", per_result=("out_shardings",)),

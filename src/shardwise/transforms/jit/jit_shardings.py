@@ -26,7 +26,7 @@ from shardwise.sharding.derive import is_abstract
 from shardwise.sharding.formats import Format, Layout
 
 
-class Unspecified:
+class UnspecifiedSharding:
     """The default of in_shardings and out_shardings: follow the arguments, leave results to propagation."""
 
     def __repr__(self) -> str:
@@ -36,7 +36,7 @@ class Unspecified:
         return "UNSPECIFIED"  # copied options hold the same one
 
 
-UNSPECIFIED = Unspecified()
+UNSPECIFIED = UnspecifiedSharding()
 
 
 def context_mesh(api: str) -> Mesh | None:
@@ -47,7 +47,7 @@ def context_mesh(api: str) -> Mesh | None:
 
 def is_spec_leaf(x: Any) -> bool:
     """Whether `x` is a leaf of a sharding tree; None is a leaf too."""
-    return x is None or isinstance(x, (Sharding, PartitionSpec, Format, Unspecified))
+    return x is None or isinstance(x, (Sharding, PartitionSpec, Format, UnspecifiedSharding))
 
 
 def check_leaves(tree: Any, option: str) -> None:
@@ -100,7 +100,7 @@ def check_nameable(sharding: Any, option: str) -> None:
 
 def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
     """A leaf resolved for this call: a Sharding, or None for unspecified."""
-    if isinstance(leaf, Unspecified):
+    if isinstance(leaf, UnspecifiedSharding):
         return None
     if isinstance(leaf, Sharding):
         return leaf
@@ -121,12 +121,12 @@ def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
 
 def is_whole(tree: Any) -> bool:
     """Whether in_shardings or out_shardings are one for all leaves, or unspecified."""
-    return tree is None or isinstance(tree, (Unspecified, Sharding, PartitionSpec, Format))
+    return tree is None or isinstance(tree, (UnspecifiedSharding, Sharding, PartitionSpec, Format))
 
 
 def flat_shardings(tree: Any, full: Any, option: str, api: str, whole: str) -> list[Sharding | None]:
     """`tree`, a prefix of `full`, as one resolved leaf per leaf of `full`."""
-    if isinstance(tree, Unspecified):
+    if isinstance(tree, UnspecifiedSharding):
         return [None] * len(tree_leaves(full))
     check_leaves(tree, option)
     if is_whole(tree):
@@ -184,7 +184,7 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str) -> Si
 
 
 def with_signature(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """The same value under another signature; with one process, without a copy."""
+    """The value under another signature; with one process, without a copy."""
     if sig.spans and not x._sig.spans:
         return _array_of_copies(x, sig)
     return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)

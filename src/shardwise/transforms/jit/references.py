@@ -20,7 +20,14 @@ from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Program, ShapedArray, is_eager
 from shardwise.ir.reference_arguments import TracedArguments, check_distinct
-from shardwise.ir.references import Reference, Undeclared, closed_views, hold_references, is_reference, open_views
+from shardwise.ir.references import (
+    Reference,
+    UndeclaredReferenceError,
+    closed_views,
+    hold_references,
+    is_reference,
+    open_views,
+)
 from shardwise.sharding import Sharding
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
 from shardwise.transforms.jit.traced_call import TracedCall
@@ -35,7 +42,7 @@ class ReferenceArgument(NotImplementedError):
 
 
 @dataclass(frozen=True, slots=True)
-class TracedBefore:
+class EarlierTrace:
     """A trace of a function that turned out to close over references, for the form of it that takes their arrays.
 
     Attributes:
@@ -57,7 +64,7 @@ class TracedBefore:
     written: frozenset[int]
 
     @classmethod
-    def of(cls, form: Any, error: Undeclared, traced: TracedCall, call: BoundCall) -> TracedBefore:
+    def of(cls, form: Any, error: UndeclaredReferenceError, traced: TracedCall, call: BoundCall) -> EarlierTrace:
         """The trace of a compiled function that ended with an error, for the form with the references that the error names."""
         tree, count, outputs = traced.out_tree, len(error.references), traced.program.outputs
         of_form = form.over is not None
@@ -95,7 +102,7 @@ class TracedBefore:
         return replace(self.traced, program=whole, in_tree=in_tree, out_tree=out_tree, names=tuple(names))
 
 
-class _Passed:
+class _PassedReference:
     """A reference passed into a function: its array, and the class of the reference to make inside."""
 
     __slots__ = ("kind", "value")
@@ -113,7 +120,9 @@ class _Contents:
 
 
 register_pytree_with_keys(
-    _Passed, lambda p: (((_Contents(), p.value),), p.kind), lambda kind, values: _Passed(kind, *values)
+    _PassedReference,
+    lambda p: (((_Contents(), p.value),), p.kind),
+    lambda kind, values: _PassedReference(kind, *values),
 )
 
 
@@ -142,7 +151,7 @@ def pass_references(
     eager = is_eager()
 
     def value_of(x: Any) -> Any:
-        return _Passed(type(x), x.take_array() if eager else x.held()) if is_reference(x) else x
+        return _PassedReference(type(x), x.take_array() if eager else x.held()) if is_reference(x) else x
 
     values, keywords = tree_map(value_of, trees)
     positional = list(args)
@@ -153,7 +162,11 @@ def pass_references(
 
 def without_passed(tree: Any) -> Any:
     """A tree that is built as `pass_references` arguments are, with what stands in place of the references' arrays."""
-    return tree_map(lambda x: x.value if isinstance(x, _Passed) else x, tree, is_leaf=lambda x: isinstance(x, _Passed))
+    return tree_map(
+        lambda x: x.value if isinstance(x, _PassedReference) else x,
+        tree,
+        is_leaf=lambda x: isinstance(x, _PassedReference),
+    )
 
 
 def committed_sharding(x: Any) -> Sharding | None:
@@ -184,7 +197,7 @@ def over_values(
         made: list[Reference] = []
 
         def enter_value(x: Any) -> Any:
-            if not isinstance(x, _Passed):
+            if not isinstance(x, _PassedReference):
                 return x
             made.append(x.kind(x.value))
             return made[-1]
@@ -198,7 +211,7 @@ def over_values(
             {i: a for i, a in enumerate(own) if i not in static},
             {k: v for k, v in kwargs.items() if k not in chosen.static_names},
         )
-        values, named = closed_views(tree_map(enter_value, trees, is_leaf=lambda x: isinstance(x, _Passed)))
+        values, named = closed_views(tree_map(enter_value, trees, is_leaf=lambda x: isinstance(x, _PassedReference)))
         positional = [values.get(i, a) for i, a in enumerate(own)]
         with hold_references(closed, values_of_closed):
             first = [r.held() for r in (*made, *closed)]
@@ -335,7 +348,7 @@ class OverValues:
         result, last = form(*positional, **keywords)
         if not (kwargs or static) and is_eager():
             own = positional[: len(args)]
-            key = _positional_key(args, [x.value if isinstance(x, _Passed) else x for x in own])
+            key = _positional_key(args, [x.value if isinstance(x, _PassedReference) else x for x in own])
             entry = None if key is None else form.entry_of(positional)
             if key is not None and entry is not None:
                 if closed:

@@ -22,10 +22,10 @@ class Clearable(Protocol):
         ...
 
 
-_shared: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Bounded[Any, Any], Bounded[Any, Any]]]] = (
+_function_caches: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Bounded[Any, Any], Bounded[Any, Any]]]] = (
     weakref.WeakKeyDictionary()
 )
-_compiled: weakref.WeakSet[Clearable] = weakref.WeakSet()
+_jitted_functions: weakref.WeakSet[Clearable] = weakref.WeakSet()
 
 
 def shared_caches(fun: Callable[..., Any], options: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
@@ -33,14 +33,14 @@ def shared_caches(fun: Callable[..., Any], options: Any) -> tuple[dict[Any, Any]
     if code_of(fun) is None:
         return Bounded(), Bounded()
     try:
-        return _shared.setdefault(fun, {}).setdefault(options, (Bounded(), Bounded()))
+        return _function_caches.setdefault(fun, {}).setdefault(options, (Bounded(), Bounded()))
     except TypeError:  # options that do not hash (lists of shardings)
         return Bounded(), Bounded()
 
 
 def clear_with_all(compiled: Clearable) -> None:
     """Clear the caches of this compiled function, too, in `clear_caches`."""
-    _compiled.add(compiled)
+    _jitted_functions.add(compiled)
 
 
 def clear_caches() -> None:
@@ -51,10 +51,10 @@ def clear_caches() -> None:
     Array(0., dtype=float32, weak_type=True)
     >>> jax.clear_caches()
     """
-    for by_options in list(_shared.values()):
+    for by_options in list(_function_caches.values()):
         for fast, traces in by_options.values():
             fast.clear()
             traces.clear()
-    for compiled in list(_compiled):
+    for compiled in list(_jitted_functions):
         compiled.clear_cache()
     caches.clear()

@@ -81,8 +81,8 @@ def shown_call(static: str = "", *, name: str | None = None) -> Callable[[F], F]
     return decorate
 
 
-_compiled: Bounded[Any, JitWrapped[..., Any]] = Bounded(1024)
-at_clear(_compiled.clear)
+_compiled_calls: Bounded[Any, JitWrapped[..., Any]] = Bounded(1024)
+at_clear(_compiled_calls.clear)
 
 
 def _call_shown(fun: Callable[..., Any], called: str, fixed: frozenset[str], bound: inspect.BoundArguments) -> Any:
@@ -93,7 +93,7 @@ def _call_shown(fun: Callable[..., Any], called: str, fixed: frozenset[str], bou
         return fun(*bound.args, **bound.kwargs)
     try:
         key = (fun, called, tuple(operands), exact_items(settings))
-        compiled = _compiled.get(key)
+        compiled = _compiled_calls.get(key)
     except TypeError:  # a setting that does not hash
         return fun(*bound.args, **bound.kwargs)
     if compiled is None:
@@ -106,7 +106,7 @@ def _call_shown(fun: Callable[..., Any], called: str, fixed: frozenset[str], bou
             return fun(*full.args, **full.kwargs)
 
         on_operands.__name__ = on_operands.__qualname__ = called
-        compiled = _compiled[key] = jit(on_operands)
+        compiled = _compiled_calls[key] = jit(on_operands)
     return compiled(*operands.values())
 
 

@@ -53,7 +53,7 @@ class ArgInfo:
 
 
 @dataclass(frozen=True)
-class Passing:
+class ReferencePassing:
     """How a function of the arrays of references is called: `closed` are those that the user's function closes over."""
 
     closed: tuple[Reference, ...]
@@ -77,7 +77,7 @@ def strong_struct(aval: ShapedArray, sharding: Sharding | Format | None) -> Shap
 class Stage:
     """The base of the three stages: the signature of the call."""
 
-    over: Passing | None = None
+    over: ReferencePassing | None = None
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.eager import literal_signature
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Literal, Program
-from shardwise.ir.references import Reference, Undeclared, call_closing_over
+from shardwise.ir.references import Reference, UndeclaredReferenceError, call_closing_over
 from shardwise.sharding import Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.device import Device
@@ -25,7 +25,7 @@ from shardwise.transforms.jit.compiled import Compiled
 from shardwise.transforms.jit.entry import Entry
 from shardwise.transforms.jit.jit_layouts import argument_orders
 from shardwise.transforms.jit.references import ReferenceArgument
-from shardwise.transforms.jit.stage import OutInfo, Passing, Stage, strong_struct
+from shardwise.transforms.jit.stage import OutInfo, ReferencePassing, Stage, strong_struct
 from shardwise.transforms.tracing import BoundCall, check_compiler_options
 
 if TYPE_CHECKING:
@@ -48,10 +48,12 @@ def trace_call(wrapped: JitWrapped[..., Any], args: tuple[Any, ...], kwargs: dic
         call = bind_abstract(wrapped, args, kwargs)
         sigs = [_leaf_signature(x) for x in call.leaves]
         traced, placed, outs = wrapped.prepare(call, sigs)
-    except (ReferenceArgument, Undeclared) as error:
+    except (ReferenceArgument, UndeclaredReferenceError) as error:
         if wrapped.over is not None:
             raise
-        closed, recorded = (error.references, error.recorded) if isinstance(error, Undeclared) else ((), None)
+        closed, recorded = (
+            (error.references, error.recorded) if isinstance(error, UndeclaredReferenceError) else ((), None)
+        )
         args, kwargs = references_made((args, kwargs))
         return call_closing_over(closed, lambda closed: _trace_over_values(wrapped, args, kwargs, closed), recorded)
     return Traced(wrapped, call, sigs, placed, traced, outs)
@@ -63,7 +65,7 @@ def _trace_over_values(
     """The trace of a call with references, as a function of their arrays."""
     form, positional, keywords, _ = wrapped.bound_over_values(args, kwargs, closed)
     traced = trace_call(form, tuple(positional), keywords)
-    traced.over = Passing(tuple(closed))
+    traced.over = ReferencePassing(tuple(closed))
     return traced
 
 
@@ -107,7 +109,7 @@ class Traced(Stage):
         return super().out_info if structs else self._results(lambda t, _: OutInfo.of(t))
 
     def eval_shape(self) -> Any:
-        """The same tree as the function's own `eval_shape` returns: ShapeDtypeStructs with the shardings of out_shardings."""
+        """The tree that the function's own `eval_shape` returns: ShapeDtypeStructs with the shardings of out_shardings."""
         return self._results(struct_of)
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:

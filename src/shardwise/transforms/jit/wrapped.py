@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, overload
 
 from shardwise.base import config
 from shardwise.base.config import context_token
-from shardwise.base.events import TRACED, record_event_duration_secs
+from shardwise.base.events import TRACE_EVENT, record_event_duration_secs
 from shardwise.base.signatures import P, Q, R
 from shardwise.base.tracebacks import filter_traceback
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
@@ -41,7 +41,14 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.reference_arguments import close_over
-from shardwise.ir.references import BY_IDENTITY, RECORDED, Ended, Undeclared, call_closing_over, open_views
+from shardwise.ir.references import (
+    BY_IDENTITY,
+    RECORDED_CALL,
+    EndedReferenceError,
+    UndeclaredReferenceError,
+    call_closing_over,
+    open_views,
+)
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.transforms.jit.abstract import Abstract, over_signature, refuse_types, with_placeholders
 from shardwise.transforms.jit.abstract_meshes import nowhere, over_devices
@@ -51,7 +58,7 @@ from shardwise.transforms.jit.call_shardings import CallShardings
 from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
 from shardwise.transforms.jit.jit_op import jit_op
 from shardwise.transforms.jit.jit_shardings import context_mesh, placed_signature
-from shardwise.transforms.jit.references import OverValues, ReferenceArgument, TracedBefore
+from shardwise.transforms.jit.references import EarlierTrace, OverValues, ReferenceArgument
 from shardwise.transforms.jit.shared_caches import clear_with_all, shared_caches
 from shardwise.transforms.jit.traced_call import TracedCall
 from shardwise.transforms.tracing import (
@@ -90,9 +97,11 @@ class JitWrapped(Generic[P, R]):
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
         self._over_values: OverValues | None = None
         self._by_identity = False  # whether calls are traced for the references among their arguments
-        self.over: OverValues | None = None  # the function with references whose form over their arrays this is
-        self.closed: tuple[Any, ...] = ()  # those that the function closes over, whose arrays the form takes last
-        self.written: set[int] = set()  # the positions of those that it writes, as far as it was traced
+        self.over: OverValues | None = None  # the function with references, if this is its form over their arrays
+        self.closed: tuple[
+            Any, ...
+        ] = ()  # the references that the function closes over: the form takes their arrays last
+        self.written: set[int] = set()  # the positions of those that it writes, once it was traced
         self._fast: dict[Any, Entry]
         self._traces: dict[Any, TracedCall | tuple[Any, ...]]  # a tuple: the references that the function closes over
         self._fast, self._traces = shared_caches(fun, options)
@@ -147,7 +156,7 @@ class JitWrapped(Generic[P, R]):
                 return self._call_slow(args, kwargs)
         try:
             return self._call_slow(args, kwargs)
-        except Ended:
+        except EndedReferenceError:
             if self.over is not None or BY_IDENTITY.get():
                 raise
         # A rule kept a reference among the arguments for the backward pass: which one has to be known while the rule is traced.
@@ -178,8 +187,8 @@ class JitWrapped(Generic[P, R]):
             return self._call_over_values(args, kwargs)
         try:
             return self._call_bound(call, key, args, kwargs)
-        except Undeclared as error:
-            if self.over is not None:  # whoever made this form makes another
+        except UndeclaredReferenceError as error:
+            if self.over is not None:  # the caller makes a new form
                 raise
             return self._call_over_values(args, kwargs, error.references, error.recorded)
 
@@ -276,20 +285,20 @@ class JitWrapped(Generic[P, R]):
                 _log(explain_miss(self._fun, call, key, self._traces))
             try:
                 traced = self._earlier_trace(call, types) or self._trace_new(call, types)
-            except Undeclared as error:
+            except UndeclaredReferenceError as error:
                 if all(r.made_eagerly for r in error.references):
                     self._traces[key] = error.references
                 raise
             if traced.cacheable:
                 self._traces[key] = traced
         if isinstance(traced, tuple):
-            raise Undeclared(traced)
+            raise UndeclaredReferenceError(traced)
         return traced
 
     def _earlier_trace(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall | None:
-        """The trace of another form of the function, if it showed the references that this form is of."""
-        before = RECORDED.get()
-        if not isinstance(before, TracedBefore):
+        """The trace of another form of the function, if it found this form's references."""
+        before = RECORDED_CALL.get()
+        if not isinstance(before, EarlierTrace):
             return None
         names = argument_names(self._fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
         return before.for_form(self, call.in_tree, types, names)
@@ -316,16 +325,16 @@ class JitWrapped(Generic[P, R]):
         recording.declares_reads = True
 
         def make_traced(program: Program, consts: Sequence[Any]) -> TracedCall:
-            record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)
+            record_event_duration_secs(TRACE_EVENT, time.perf_counter() - start, fun_name=name)
             assert out_tree is not None
             cacheable = not any(isinstance(c, Tracer) for c in consts)
             return TracedCall(kept_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
 
         try:
             return make_traced(*trace_program(flat, types, name, names, recording))
-        except Undeclared as error:
+        except UndeclaredReferenceError as error:
             if error.recorded is not None and error.recorded[0] is recording:
-                error.recorded = TracedBefore.of(self, error, make_traced(*error.recorded[1:]), call)
+                error.recorded = EarlierTrace.of(self, error, make_traced(*error.recorded[1:]), call)
             raise
 
     def _call_traced(self, call: BoundCall) -> Any:

@@ -28,7 +28,7 @@ from shardwise.sharding import (
 )
 from shardwise.transforms.jit.jit import jit
 
-_MISSING: Any = object()
+_NOT_GIVEN: Any = object()
 
 
 def _is_target(x: Any) -> bool:
@@ -157,7 +157,7 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = None, *
     ...     print(jax.typeof(f(jnp.arange(4))))
     ShapedArray(int32[4@x])
     """
-    given = _MISSING if out_sharding is None else out_sharding
+    given = _NOT_GIVEN if out_sharding is None else out_sharding
     return auto_axes_as(TODAY, f, axes=axes, out_sharding=given, **old)
 
 
@@ -169,22 +169,22 @@ def _pop_sharding(kwargs: dict[str, Any], spellings: Sequence[str], given: Any) 
     return given
 
 
-def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSING, **old: Any) -> Any:
+def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: Any = _NOT_GIVEN, **old: Any) -> Any:
     """`auto_axes` of an era of JAX."""
     rules = config.dialect_of(era).explicit
     given = _keyword(old, rules.out_sharding_keywords, out_sharding, "auto_axes")
     if f is None:
-        return lambda g: auto_axes_as(era, g, axes=axes, **({} if given is _MISSING else {"out_sharding": given}))
+        return lambda g: auto_axes_as(era, g, axes=axes, **({} if given is _NOT_GIVEN else {"out_sharding": given}))
 
     @wraps(f)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         spellings = rules.out_sharding_keywords
         wanted = _pop_sharding(kwargs, spellings, given)
         values = [as_array(leaf) for leaf in tree_flatten((args, kwargs))[0]]
-        mesh = _mesh_of(values, None if wanted is _MISSING else wanted)
+        mesh = _mesh_of(values, None if wanted is _NOT_GIVEN else wanted)
         if mesh.empty:
             return f(*args, **kwargs)
-        if wanted is _MISSING or wanted is None:
+        if wanted is _NOT_GIVEN or wanted is None:
             raise TypeError(
                 f"Missing required keyword argument: '{spellings[-1]}'. auto_axes needs it to type the results: give it to "
                 "auto_axes or to the call."
@@ -232,16 +232,16 @@ def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = None
     ...     _ = jax.jit(jax.sharding.explicit_axes(show, in_sharding=jax.P("x")))(jnp.arange(4))
     ShapedArray(int32[4@x])
     """
-    given = _MISSING if in_sharding is None else in_sharding
+    given = _NOT_GIVEN if in_sharding is None else in_sharding
     return explicit_axes_as(TODAY, f, axes=axes, in_sharding=given, **old)
 
 
-def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MISSING, **old: Any) -> Any:
+def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_sharding: Any = _NOT_GIVEN, **old: Any) -> Any:
     """`explicit_axes` of an era of JAX."""
     rules = config.dialect_of(era).explicit
     given = _keyword(old, rules.in_sharding_keywords, in_sharding, "explicit_axes")
     if f is None:
-        return lambda g: explicit_axes_as(era, g, axes=axes, **({} if given is _MISSING else {"in_sharding": given}))
+        return lambda g: explicit_axes_as(era, g, axes=axes, **({} if given is _NOT_GIVEN else {"in_sharding": given}))
 
     @wraps(f)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -252,7 +252,7 @@ def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_shardin
             raise ValueError(
                 f"explicit_axes needs a mesh in context: call it under {config.dialect_of(era).meshes.entered_by}(mesh)."
             )
-        if wanted is _MISSING:
+        if wanted is _NOT_GIVEN:
             raise TypeError(
                 f"Missing required keyword argument: '{spellings[-1]}'. explicit_axes needs it to type the arguments."
             )

@@ -24,9 +24,9 @@ from shardwise.ir import Array, ShapedArray, bind, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
 from shardwise.ir.reference_arguments import check_distinct
 from shardwise.ir.references import (
+    ProxiedReferences,
     Reference,
     ReferenceView,
-    Standing,
     closed_views,
     is_reference,
     open_views,
@@ -175,7 +175,7 @@ class ShardMap:
         """The call with references among the arguments: the body gets references to the devices' parts."""
         references = [x for x in leaves if is_reference(x)]
         check_distinct(references)
-        standing = Standing(references)
+        standing = ProxiedReferences(references)
         arrays = tree_unflatten(in_tree, [x.held() if is_reference(x) else x for x in leaves])
         mesh = self.resolve_mesh()
         manual = self.newly_manual(mesh)

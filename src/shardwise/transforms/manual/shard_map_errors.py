@@ -15,6 +15,7 @@ from shardwise.ir.references import root_of, shows_reference
 from shardwise.ir.types import kept_spec
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, get_concrete_mesh
+from shardwise.transforms.jit.compiled import plain_type
 
 
 def check_leaves(call: Any, specs: Any, option: str) -> None:
@@ -129,15 +130,11 @@ def check_out_ranks(call: Any, specs: Sequence[PartitionSpec], types: Sequence[S
         if len(spec) > aval.ndim:
             lines.append(
                 f"* out_specs is {spec} which has length {len(spec)}, but the corresponding output value has shape "
-                f"{_plain(aval)}, which has rank {aval.ndim} (and {aval.ndim} < {len(spec)})"
+                f"{plain_type(aval)}, which has rank {aval.ndim} (and {aval.ndim} < {len(spec)})"
             )
             scalar |= aval.ndim == 0
     if lines:
         raise _too_long(call, "out", lines, scalar)
-
-
-def _plain(aval: ShapedArray) -> str:
-    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
 
 
 def check_divisible(
@@ -157,7 +154,7 @@ def check_divisible(
                 size = value.shape[d]
                 named = axes[0] if len(axes) == 1 else axes
                 lines.append(
-                    f"* args{path} of shape {_plain(value.aval)} corresponds to in_specs {spec}, which maps array axis {d} (of "
+                    f"* args{path} of shape {plain_type(value.aval)} corresponds to in_specs {spec}, which maps array axis {d} (of "
                     f"size {size}) to mesh axis {named!r} (of size {ways}), but {ways} does not evenly divide {size}; the "
                     f"next size that works is {-(-size // ways) * ways}"
                 )

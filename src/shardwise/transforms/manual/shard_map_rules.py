@@ -29,7 +29,7 @@ from shardwise.ops.rules.derivative import do
 from shardwise.sharding import AbstractMesh, Mesh
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import jvp_program
-from shardwise.transforms.interpreters.linearize import Linearized, linearize_flat, transpose_linear
+from shardwise.transforms.interpreters.linearize import LinearizedProgram, linearize_flat, transpose_linear
 from shardwise.transforms.manual.shard_map_marks import Marks, marks_of
 from shardwise.transforms.manual.shard_map_scope import body_scope, local_type, split_by_vmaps
 
@@ -126,7 +126,7 @@ def shard_map_linearize(
     forward = ProgramTrace(program.name)
     with _scope(params), tracing(forward):
         blocks = [forward.new_arg(t) for t in program.in_types]
-        lin: Linearized = linearize_flat(
+        lin: LinearizedProgram = linearize_flat(
             lambda *xs: eval_program(program, xs), blocks, [t is not None for t in tangents]
         )
         given = {id(b): i for i, b in enumerate(blocks)}

@@ -45,7 +45,7 @@ from shardwise.ir.sources import user_source
 from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.ops.rules.convert import as_array
 from shardwise.runtime.blocks import block_form
-from shardwise.runtime.crew import Crew, Runner, SteppedCall, Stopped
+from shardwise.runtime.crew import Crew, DeviceStopped, Runner, SteppedCall
 from shardwise.runtime.rendezvous import CollectiveCall, Place
 from shardwise.runtime.stepped import DeviceEnv, axes_used, equation_steps
 from shardwise.sharding import (
@@ -138,7 +138,7 @@ class Worker(Runner):
                 with Override(self._settings), tracing(SteppedTrace(self)):
                     leaves, tree = tree_flatten(self._body())
                     self.group.results[self.number] = (leaves, tree)
-        except Stopped:
+        except DeviceStopped:
             pass
         except BaseException as error:
             crew.rendezvous.waiting.pop(self.place, None)
@@ -159,7 +159,7 @@ class Worker(Runner):
     def check(self) -> None:
         """Raise, to unwind the thread, if another device has failed."""
         if self.crew.error is not None:
-            raise Stopped
+            raise DeviceStopped
 
     def switch(self) -> None:
         """Let others run until this device is resumed."""
@@ -339,7 +339,7 @@ def step(
     for worker in workers:
         worker.thread.join()
     if crew.error is not None:
-        raise crew.error if outer is None else Stopped
+        raise crew.error if outer is None else DeviceStopped
     leaves, out_tree = _agreed(call, group, workers)
     return tree_unflatten(out_tree, _join_results(call, whole, manual, axes, sizes, out_tree, leaves, outer))
 

@@ -231,7 +231,7 @@ def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
     return bind(prim.own_op(), *[as_value(a) for a in args], **params)
 
 
-class _Held:
+class _ArrayParam:
     """An array as a param: equal to itself alone."""
 
     def __init__(self, value: np.ndarray[Any, Any]) -> None:
@@ -254,7 +254,7 @@ def with_constants(program: Program, consts: Sequence[Any], name: str) -> Progra
         raise NotImplementedError(
             f"the primitive {name} closes over traced arrays; give them to bind as operands instead."
         )
-    values = [_Held(np.asarray(c.dense)) for c in consts]
+    values = [_ArrayParam(np.asarray(c.dense)) for c in consts]
     made = [
         Equation(_constant_op, (), (v,), {"held": h, "aval": v.aval})
         for v, h in zip(program.inputs, values, strict=False)
@@ -322,7 +322,7 @@ def jax_name(op: Op) -> str:
 
 
 # Modules that define ops, for names looked up before anything has imported these.
-_DEFINING = (
+_OP_MODULES = (
     "lax",
     "lax.linalg",
     "transforms.derivatives.checkpoint",
@@ -359,7 +359,7 @@ def named_primitive(name: str) -> Primitive | None:
 
     if not name.endswith("_p"):
         return None
-    for module in _DEFINING:
+    for module in _OP_MODULES:
         importlib.import_module(f"shardwise.{module}")
     stem = name[:-2]
     ops = all_ops()

@@ -11,7 +11,7 @@ from shardwise.ir import Equation, ExactParams, Literal, Program
 
 _LEAST = 8  # lines that a note about layers has to save
 _LONGEST = 1000  # equations of a layer
-_TRIED = 16  # lengths of a layer, the next places where its first equation occurs
+_TRIED_LENGTHS = 16  # lengths of a layer, the next places where its first equation occurs
 
 
 def with_layers_once(program: Program, lines: Sequence[str]) -> list[str]:
@@ -62,7 +62,7 @@ def _runs(keys: Sequence[Hashable]) -> Iterator[tuple[int, int, int]]:
         places.setdefault(key, []).append(i)
     i = 0
     while i < len(keys):
-        later = [j - i for j in places[keys[i]] if i < j <= i + _LONGEST][:_TRIED]
+        later = [j - i for j in places[keys[i]] if i < j <= i + _LONGEST][:_TRIED_LENGTHS]
         found = max(((_times(keys, i, n), n) for n in later), key=lambda f: (f[0] * f[1], -f[1]), default=(1, 1))
         times, count = found
         if (times - 1) * count >= _LEAST:

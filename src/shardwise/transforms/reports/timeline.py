@@ -25,12 +25,12 @@ from shardwise.transforms.tracing import SCOPES
 
 _PLAN = "<plan of "
 _END = b"\n]}\n"
-_running: list[Timeline] = []
+_running_timelines: list[Timeline] = []
 
 
 def running_timeline() -> Timeline | None:
     """The timeline that records; None if none does."""
-    return _running[0] if _running else None
+    return _running_timelines[0] if _running_timelines else None
 
 
 class Timeline:
@@ -45,18 +45,18 @@ class Timeline:
 
     def start(self) -> None:
         """Begin to record. RuntimeError if another timeline does."""
-        if _running:
+        if _running_timelines:
             raise RuntimeError(
                 "Profile has already been started. Only one profile may be run at a time; call stop_trace first."
             )
-        _running.append(self)
+        _running_timelines.append(self)
         self._before = (sys.gettrace(), threading.gettrace())
         threading.settrace(self._enter)
         sys.settrace(self._enter)
 
     def stop(self) -> None:
         """Record no more; the trace functions that were set before are in force again."""
-        _running.remove(self)
+        _running_timelines.remove(self)
         own, new = self._before
         sys.settrace(own)
         threading.settrace(new)  # type: ignore[arg-type]

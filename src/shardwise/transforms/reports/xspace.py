@@ -18,7 +18,7 @@ from shardwise.transforms.reports.timeline import Timeline
 _PER_MICROSECOND = 1_000_000  # picoseconds
 
 
-class _Shared(str):
+class _SharedText(str):
     """A text that stands once in its plane, since many events share it."""
 
 
@@ -49,14 +49,14 @@ def _with_programs(events: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str,
         given = event.get("args", {})
         if event["cat"] == "program":
             program, until = event["name"], event["ts"] + event["dur"]
-            yield event, {**given, "hlo_module": _Shared(program)}
+            yield event, {**given, "hlo_module": _SharedText(program)}
         elif event["cat"] == "equation":
-            stats: dict[str, Any] = {"hlo_op": _Shared(event["name"])}
+            stats: dict[str, Any] = {"hlo_op": _SharedText(event["name"])}
             if event["ts"] <= until:
-                stats["hlo_module"] = _Shared(program)
+                stats["hlo_module"] = _SharedText(program)
             for key, value in given.items():
                 renamed: str = _NAMES.get(str(key), str(key))
-                stats[renamed] = _Shared(value) if isinstance(value, str) else value
+                stats[renamed] = _SharedText(value) if isinstance(value, str) else value
             yield event, stats
         else:
             root = {"_r": 1} if "step_num" in given else {}  # of a step
@@ -106,7 +106,7 @@ class _Plane:
         return b"".join(block(tag, number(1, self._number_of(k)) + self._value(v)) for k, v in stats.items())
 
     def _value(self, value: Any) -> bytes:
-        if isinstance(value, _Shared):
+        if isinstance(value, _SharedText):
             return number(7, self._number_of(value))
         if isinstance(value, int):
             return number(3, value) if value >= 0 else number(4, value + (1 << 64))

@@ -1,4 +1,4 @@
-"""What kernels of attention do on a TPU, in blocks of queries and of keys.
+"""The work of attention kernels on a TPU, in blocks of queries and of keys.
 
 In: sizes, blocks, and how much of the products is computed. Out: `Kernel`s, which plans read.
 """

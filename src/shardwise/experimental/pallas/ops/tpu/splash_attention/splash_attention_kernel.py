@@ -105,7 +105,7 @@ class BlockSizes:
 
 @dataclass(frozen=True)
 class _Settings:
-    """What a kernel is made with.
+    """The arguments of a kernel's constructor.
 
     Attributes:
         within: the mask of all heads where it follows from positions; None where it is an array.
