@@ -43,6 +43,12 @@ FLAT = {
 SPECS = [P(None, "x"), P("y", "x"), P(None, ("y", "x"))]
 
 
+@pytest.fixture(autouse=True)
+def whole_values(apart):
+    with config.override("shardwise_whole_values", "auto"):
+        yield
+
+
 def compiled(f, *args):
     return sw.jit(f).lower(*args).compile().runtime_executable()
 
@@ -72,6 +78,14 @@ def test_what_exchanges_nothing_runs_on_parts(name):
     made = compiled(FLAT[name], placed(P(None, "x")))
     assert made.whole_program is None
     assert made.plan_of_devices is made.plan
+
+
+def test_they_can_be_switched_off():
+    with config.override("shardwise_whole_values", "off"):
+        made = compiled(CASES["shifted"], placed(P(None, "x")))
+        assert made.whole_program is None
+        (block,) = made.plan.run(*made.blocks([placed(P(None, "x"))]))
+    assert block.shape == (1, 1, *X[:, 1:].shape)
 
 
 def test_on_one_device_there_is_one_program():

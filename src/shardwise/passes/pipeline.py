@@ -202,7 +202,7 @@ def _fold_reductions(module: Module, context: Context) -> Module:
 
 
 def _whole_values(module: Module, context: Context) -> Module:
-    if config.shardwise_stepped:  # which runs what separate devices run
+    if config.shardwise_stepped or config.shardwise_whole_values == "off":  # what runs is what separate devices run
         return module
     return replace(module, whole_program=whole_program(module.global_program, module.program, context.grid))
 
