@@ -22,7 +22,7 @@ def whole_program(program: Program, device_program: Program, grid: Grid) -> Prog
     """
     if len(grid.devices) == 1 or grid.spans or not grid.one_memory or not any(map(_exchanges, _all(device_program))):
         return None
-    if any(e.op.boundary or calls_user(e) for e in _all(program)):
+    if any(map(calls_user, program.equations)) or any(e.op.boundary for e in _all(program)):
         return None
     outs: list[DimAxes | None] = [whole_layout(a.aval.ndim) for a in program.outputs]
     local, _ = partition(program, grid.one_device, {}, [whole_layout(v.aval.ndim) for v in program.inputs], outs)
@@ -35,10 +35,10 @@ def whole_layout(ndim: int) -> DimAxes:
 
 
 def _exchanges(eqn: Equation) -> bool:
-    """Whether devices exchange values for an equation, or each does all of its work and uses some: to read, or write, their own parts."""
+    """Whether devices exchange values for an equation, or each reads from its part all that is asked for and keeps what lies there."""
     if eqn.op.collective is not None:
         return True
-    return bool(eqn.params.get("sum_axes")) and not eqn.op.product and eqn.op.fold is None
+    return bool(eqn.params.get("sum_axes")) and not (eqn.op.product or eqn.op.fold or eqn.op.updates)
 
 
 def _all(program: Program) -> Iterator[Equation]:
