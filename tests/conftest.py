@@ -101,7 +101,7 @@ def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 # Tests of what devices exchange and compute with their parts: there whole values, which are faster, do not take their place.
-APART = [Path(__file__).parent / place for place in ("differential/test_layouts.py", "ops", "passes", "runtime")]
+APART = [Path(__file__).parent / place for place in ("differential", "ops", "passes", "runtime")]
 
 
 @pytest.fixture(autouse=True)
