@@ -100,6 +100,19 @@ def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+# Tests of what devices exchange and compute with their parts: there whole values, which are faster, do not take their place.
+APART = [Path(__file__).parent / place for place in ("differential", "ops", "passes", "runtime")]
+
+
+@pytest.fixture(autouse=True)
+def apart(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Devices of one process compute as separate ones do in the tests of that."""
+    from shardwise.base import config
+
+    with config.override("shardwise_whole_values", "off" if any(map(request.path.is_relative_to, APART)) else "auto"):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_data(request: pytest.FixtureRequest) -> None:
     """What a test draws from its module's `RNG` depends on its name alone, not on the tests that ran before it in this process."""

@@ -170,6 +170,7 @@ PROBES: dict[str, tuple[Any, Callable[[], str]]] = {
 ELSEWHERE = {
     "shardwise_check_replicas": "distributed",
     "shardwise_shared_memory": "distributed",
+    "shardwise_whole_values": "passes/test_whole_values.py",
     "shardwise_fused": "runtime/test_fused.py",
     "shardwise_collective_matmul": "passes/test_collective_matmul.py",
     "shardwise_cache": "runtime",

@@ -176,6 +176,12 @@ ACTIVE = (
         traced=False,
         meaning="processes of one machine exchange data through shared memory; read when the processes connect",
     ),
+    Option(
+        "shardwise_whole_values",
+        "auto",
+        _choice("auto", "off"),
+        meaning="'off': devices of one process compute with their parts also where they exchange these, as separate devices do",
+    ),
     Option("shardwise_fused", "auto", _choice("auto", "off"), meaning="'off': large elementwise groups run op by op"),
     Option(
         "shardwise_collective_matmul",

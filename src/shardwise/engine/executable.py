@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from shardwise.ir.program import source_text
 from shardwise.passes import Context, Module, PartForm, schedule_module
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import BlockForm
+from shardwise.runtime.env import Env
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes import FEW, MASK, AnnouncedProgram, history
@@ -46,7 +48,7 @@ class Executable(LoweredProgram):
     `plan` or `call` is first needed.
     """
 
-    __slots__ = ("_announced", "_forms", "_lowered", "_plan", "_written", "call", "kept")
+    __slots__ = ("_announced", "_apart", "_forms", "_lowered", "_plan", "_written", "call", "kept")
 
     def __init__(
         self,
@@ -79,17 +81,33 @@ class Executable(LoweredProgram):
             None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)
         ]
         self._plan: Plan | SteppedPlan | None = None
+        self._apart: Plan | None = None
         self._lowered = module, context, tuple(names), observe
         self._announced = self._written = None
         self.call: Call = self._first_call
 
     @property
     def plan(self) -> Plan | SteppedPlan:
-        """The program that runs, scheduled."""
+        """The program that runs, scheduled: where there is a `whole_program`, that one."""
         if self._plan is None:
             self.finish()
         assert self._plan is not None
         return self._plan
+
+    @property
+    def plan_of_devices(self) -> Plan | SteppedPlan:
+        """What runs where devices have no memory in common: `plan`, or, where there is a `whole_program`, what it stands for."""
+        if self.whole_program is None:
+            return self.plan
+        if self._apart is None:
+            module, context, *_ = self._lowered
+            self._apart = Plan(schedule_module(module, context, {}).program, context.env)
+        return self._apart
+
+    @property
+    def env(self) -> Env:
+        """The devices, as kernels know them."""
+        return self._lowered[1].env
 
     def _first_call(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
         self.finish()
@@ -103,15 +121,19 @@ class Executable(LoweredProgram):
         seconds, grid, in_sigs = self.seconds, self.grid, self.in_sigs
         start, before = time.perf_counter(), sum(seconds.values())
         module, context, names, observe = self._lowered
+        if self.whole_program is not None:
+            module = replace(module, program=self.whole_program, device_program=self.whole_program)
+            context = replace(context, grid=grid.one_device)
         checks = config.jax_debug_nans or config.jax_debug_infs
         if config.shardwise_stepped:
             plan = SteppedPlan(module.program, context.env)
         else:
             look_ahead(module.program)
-            device_program = schedule_module(module, context, seconds).program
+            scheduled = schedule_module(module, context, seconds).program
             # An argument keeps its buffer if it is not in the program's form, or if results are checked for NaNs after the run.
-            taken = () if grid.spans or checks else [i for i in self.owned if self._forms[i] is None]
-            plan = Plan(device_program, context.env, taken)
+            fits = self.whole_program is not None
+            taken = () if grid.spans or checks else [i for i in self.owned if fits or self._forms[i] is None]
+            plan = Plan(scheduled, context.env, taken)
         if grid.spans:  # all processes run this one program
             hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
             self._announced = AnnouncedProgram(
@@ -214,11 +236,13 @@ class Executable(LoweredProgram):
         lines = ["def call(args):"]
         if names:
             lines.append(f"    {', '.join(names)}, = args")
+        whole = self.whole_program is not None
+        have = "dense" if whole else "block"
         for i, form in enumerate(self._forms):
-            if form is None:
+            if form is None or whole:
                 lines += [
-                    f"    b{i} = a{i}.value if type(a{i}) is Literal else a{i}._block",
-                    f"    if b{i} is None: b{i} = a{i}.block",
+                    f"    b{i} = a{i}.value if type(a{i}) is Literal else a{i}._{have}",
+                    f"    if b{i} is None: b{i} = a{i}.{have}",
                 ]
             else:
                 constants[f"form{i}"] = form.from_dense
@@ -244,7 +268,7 @@ class Executable(LoweredProgram):
             lines += [f"    blocks = [{blocks}]", f"    del {blocks}", "    try:"]
             lines += [f"        if type(a{i}) is not Literal: a{i}.delete()" for i in taken]
             lines += ["    " + run_line, "    except BaseException:"]
-            lines += [f"        if type(a{i}) is not Literal: a{i}._block = blocks[{i}]" for i in taken]
+            lines += [f"        if type(a{i}) is not Literal: a{i}._{have} = blocks[{i}]" for i in taken]
             lines.append("        raise")
         else:
             lines.append(run_line)
@@ -263,6 +287,8 @@ class Executable(LoweredProgram):
         """The lines of `call` that make an Array of result i; adds what they name to `constants`."""
         sig = constants[f"s{i}"] = self.out_sigs[i]
         lines = [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
+        if self.whole_program is not None:
+            return [*lines, f"    x{i}._dense = r{i}", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
         form = self.grid.form(sig.aval.shape, self.out_dims[i])
         if form is sig.form:
             return [*lines, f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]

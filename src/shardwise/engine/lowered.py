@@ -23,14 +23,15 @@ class LoweredProgram:
         grid: the devices.
         in_dims, out_dims: the layouts of arguments and results, in grid axes.
         device_program: what each device would run, every collective an equation.
-        folded_program: the program that runs, before it is scheduled.
+        folded_program: what each device runs, before it is scheduled.
+        whole_program: the program on whole values that runs instead of all of these, or None.
         placements: the layouts of the global program's values, in grid axes; empty on one device.
         seconds: the time of each stage of compilation.
         owned: the arguments that a call deletes.
     """
 
     __slots__ = ("_transfers", "device_program", "folded_program", "grid", "in_dims", "in_sigs", "name", "out_dims", "out_sigs",
-                 "owned", "placements", "program", "seconds")  # fmt: skip
+                 "owned", "placements", "program", "seconds", "whole_program")  # fmt: skip
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class LoweredProgram:
         self.in_dims, self.out_dims = module.in_dims, module.out_dims
         self.device_program = module.device_program
         self.folded_program = folded_program
+        self.whole_program = module.whole_program
         self.placements = module.layouts
         self.seconds = seconds
         self.owned = tuple(owned)

@@ -83,6 +83,11 @@ class Grid:
         return self.processes is None and not self.devices[0].client.stands_for_all
 
     @property
+    def one_device(self) -> Grid:
+        """The grid of the first device alone, on which values are whole."""
+        return make_grid(self.devices[:1], ())
+
+    @property
     def processes(self) -> Ownership | None:
         """The ownership of the devices, if they belong to several processes each of which, this one included, computes for its own."""
         if not self.spans:

@@ -35,7 +35,7 @@ from shardwise.passes.split import Known, local_results, local_type
 from shardwise.passes.spread import spread
 from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfer_cost
-from shardwise.passes.trials import take_apart, take_cheapest
+from shardwise.passes.trials import take_cheapest
 from shardwise.passes.views import PlacedValue, View, compose, moves_split_dims, view_of_source
 from shardwise.passes.windows import with_windows
 from shardwise.runtime import costs
@@ -228,10 +228,6 @@ class Region:
     def cheapest(self, *ways: Callable[[Region], None]) -> None:
         """Partition the current equation in the way that sends the fewest bytes; the first way wins ties."""
         take_cheapest(self, ways)
-
-    def apart(self, operand: Atom, together: Callable[[Region], None], *ways: Callable[[Region], None]) -> None:
-        """Partition the current equation `together` where one memory has all parts, else the `cheapest` way; see `passes.trials`."""
-        take_apart(self, operand, together, ways)
 
     def with_fields(self, **fields: Any) -> Region:
         """This region with some fields replaced, for equations of the same program."""
@@ -465,13 +461,11 @@ def partition(
     placements: Mapping[Var, DimAxes],
     in_dims: Sequence[DimAxes],
     out_dims: Sequence[DimAxes | None],
-) -> tuple[Program, Program, tuple[DimAxes, ...]]:
-    """The per-device program, the program that devices of this grid run, and the layouts of their outputs. An output whose `out_dims` is
-    None keeps its computed layout.
+) -> tuple[Program, tuple[DimAxes, ...]]:
+    """The per-device program, and the layouts of its outputs. An output whose `out_dims` is None keeps its computed layout.
 
     An equation takes the way that sends the fewest bytes. Where another way sends hardly more, it may leave values where later equations
-    need them, so the program is partitioned a second time, with those ways, and the better one of the two is taken. Devices of one process
-    run the same program, but for equations that are computed faster where all parts lie in one memory (`Region.apart`).
+    need them, so the program is partitioned a second time, with those ways, and the better one of the two is taken.
     """
 
     def partition_with(known: Known) -> tuple[Program, tuple[DimAxes, ...]]:
@@ -482,11 +476,8 @@ def partition(
     if known.close_calls:
         second, others = partition_with(Known(takes_seconds=True))
         if transfer_cost(second, grid) < transfer_cost(best, grid):
-            best, dims, known.takes_seconds = second, others, True
-    if not known.apart or not grid.one_memory:
-        return best, best, dims
-    together, others = partition_with(Known(takes_seconds=known.takes_seconds, together=True))
-    return best, together if others == dims else best, dims
+            return second, others
+    return best, dims
 
 
 def _partition_program(

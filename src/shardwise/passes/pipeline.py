@@ -1,18 +1,18 @@
 """The pipeline: all passes, in order, from an inlined program to the program that a Plan runs.
 
     on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
-            -> collective_matmul -> fold_reductions                        `PARTITIONING`
+            -> collective_matmul -> fold_reductions -> whole_values        `PARTITIONING`
     conv_products -> wide_products -> outer_products -> pad_sums -> scatter_sums -> cut_pieces -> columns_apart
                   -> element_reads -> crossing_reductions -> short_rows -> schedule -> epilogues
                                                                            `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
-and changes neither input. From `partition` on there are two programs, mostly one and the same: the device program, in which every
-collective is an equation, and the program that runs, which computes some ops on whole values where one memory has all parts. The record
-of communication (`transfers_of`) is made from the device program that `collective_matmul` returns. Later passes are for devices of one
-process. `FUSING` and `JOINING` import the loop compiler and decide which equations run together. `run_passes` times each pass, and
-verifies its result if `jax_enable_checks` is set.
+and changes neither input. From `partition` on the program is that of a device. The record of communication (`transfers_of`) is made from
+the device program that `collective_matmul` returns, in which every collective is an equation; later passes are for devices of one process.
+Where these would exchange what their one memory has, `whole_values` adds the program that runs instead of theirs. `FUSING` and `JOINING`
+import the loop compiler and decide which equations run together. `run_passes` times each pass, and verifies its result if
+`jax_enable_checks` is set.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from shardwise.passes.partition import partition
 from shardwise.passes.parts import calls_replaced
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.simplify import simplify
+from shardwise.passes.whole_values import whole_program
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 
@@ -82,6 +83,7 @@ class Module:
         in_dims: the layout of each input, in grid axes.
         out_dims: the layout of each result, set by `partition`.
         layouts: the layout of each value of the global program; empty on one device.
+        whole_program: the program on whole values that runs instead of `program` where one memory has all parts, if there is one.
     """
 
     program: Program
@@ -90,6 +92,7 @@ class Module:
     in_dims: tuple[DimAxes, ...]
     out_dims: tuple[DimAxes, ...] = ()
     layouts: Mapping[Var, DimAxes] = field(default_factory=dict)
+    whole_program: Program | None = None
 
 
 Pass = Callable[[Module, Context], Module]
@@ -141,10 +144,8 @@ def _partition(module: Module, context: Context) -> Module:
         else:
             chosen = layouts.get(atom) if any(fixed.open) and isinstance(atom, Var) else None
             wanted.append(fixed.dims if chosen is None else chosen)
-    device_program, local, out_dims = partition(program, context.grid, layouts, module.in_dims, wanted)
-    if config.shardwise_stepped:  # which runs what separate devices run
-        local = device_program
-    return replace(module, program=local, device_program=device_program, out_dims=out_dims)
+    local, out_dims = partition(program, context.grid, layouts, module.in_dims, wanted)
+    return replace(module, program=local, device_program=local, out_dims=out_dims)
 
 
 def _change_programs(module: Module, change: Callable[[Program], Program]) -> Module:
@@ -198,6 +199,12 @@ def _collective_matmul(module: Module, context: Context) -> Module:
 
 def _fold_reductions(module: Module, context: Context) -> Module:
     return replace(module, program=fold_reductions(module.program, context.crossing))
+
+
+def _whole_values(module: Module, context: Context) -> Module:
+    if config.shardwise_stepped or config.shardwise_whole_values == "off":  # what runs is what separate devices run
+        return module
+    return replace(module, whole_program=whole_program(module.global_program, module.program, context.grid))
 
 
 def _later(name: str, function: str, where: Callable[[Equation], bool] | None = None) -> tuple[str, Pass]:
@@ -296,9 +303,10 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("join_reductions", _join_reductions),
     ("collective_matmul", _collective_matmul),
     ("fold_reductions", _fold_reductions),
+    ("whole_values", _whole_values),
 )
 PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a grid
-DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines
+DEVICE_PROGRAM = PARTITIONING[:-2]  # the passes that also hold for devices of several machines
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("loop_pieces", "with_loops_in_pieces", _holds_programs),
     _later("conv_products", "with_conv_products", _is_convolution),

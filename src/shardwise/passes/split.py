@@ -56,8 +56,6 @@ class Known:
         bodies: the local programs of bodies.
         close_calls: how often the second best way to partition an equation sends hardly more than the best.
         takes_seconds: whether it is taken then.
-        apart: how many equations devices that share one memory compute in another way.
-        together: whether this way is taken: the program is for such devices.
         templates: the local equations per op, params, types and layouts.
         parts: local values that were cut from others that are there.
         anywhere: by op, params and types of an equation, whether any device can compute any part of its results.
@@ -70,8 +68,6 @@ class Known:
     bodies: dict[Any, tuple[Any, Program]] = field(default_factory=dict)
     close_calls: int = 0
     takes_seconds: bool = False
-    apart: int = 0
-    together: bool = False
     templates: dict[Any, Template] = field(default_factory=dict)
     anywhere: dict[Any, tuple[Any, bool]] = field(default_factory=dict)
     parts: set[Atom] = field(default_factory=set["Atom"])

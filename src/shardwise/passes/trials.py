@@ -1,4 +1,4 @@
-"""Ways to partition one equation, tried side by side: the one that sends the fewest bytes is taken, or the one for a single memory.
+"""Ways to partition one equation, tried side by side: the one that sends the fewest bytes is taken.
 
 Comes in: a region and the ways, functions that partition the region's current equation. Goes out: the region with the equations and
 values of the best one.
@@ -7,10 +7,9 @@ values of the best one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
-from shardwise.ir import Atom, Program
+from shardwise.ir import Program
 from shardwise.passes.transfers import transfer_cost
 from shardwise.runtime import costs
 
@@ -38,21 +37,6 @@ def take_cheapest(region: Region, ways: Sequence[Callable[[Region], None]]) -> N
     region.equations += best.equations
     for name in _LEARNED:
         getattr(region, name).update(getattr(best, name))
-
-
-def take_apart(
-    region: Region, operand: Atom, together: Callable[[Region], None], ways: Sequence[Callable[[Region], None]]
-) -> None:
-    """Partition the current equation, of an op that does less on a whole operand than on parts, in the best of the `ways` for devices
-    apart. Where all parts lie in one memory, it is partitioned `together`, which gathers them: mostly a view there. Few elements in many
-    parts stay apart: small programs put together no more parts.
-    """
-    parts = prod(region.sizes_of([a for axes in region.layout(operand) or () for a in axes]))
-    if parts <= costs.SMALL_BOXES or operand.aval.size > costs.SMALL_LARGEST:
-        if region.known.together:
-            return together(region)
-        region.known.apart += 1
-    take_cheapest(region, ways)
 
 
 def _cost(trial: Region) -> float:

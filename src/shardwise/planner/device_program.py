@@ -35,25 +35,28 @@ def device_program_of(
     """
     if names is None:
         names = executable.names if isinstance(executable, DataFree) else ("",) * len(executable.in_sigs)
+    in_dims, out_dims = executable.in_dims, executable.out_dims
+    if together and executable.whole_program is not None:
+        in_dims, out_dims = ([((),) * len(d) for d in dims] for dims in (in_dims, out_dims))
     return DeviceProgram(
         executable.device_program,
         executable.grid.axis_sizes,
         tuple(name or f"argument {i}" for i, name in enumerate(names)),
-        executable.in_dims,
-        executable.out_dims,
+        tuple(in_dims),
+        tuple(out_dims),
         tuple(sig.aval.shape for sig in executable.in_sigs),
         executable.owned,
         _with_host(executable.in_sigs, target),
         _with_host(executable.out_sigs, target),
-        _scheduled_program(executable) if target.pooled else None,
+        _scheduled_program(executable, together) if target.pooled else None,
         together,
     )
 
 
-def _scheduled_program(executable: Executable | DataFree) -> Program | None:
-    """The scheduled program. One for several machines is not scheduled without them."""
+def _scheduled_program(executable: Executable | DataFree, together: bool) -> Program | None:
+    """The scheduled program: that of this process, or of one device. One for several machines is not scheduled without them."""
     if isinstance(executable, Executable):
-        return executable.plan.program
+        return (executable.plan if together else executable.plan_of_devices).program
     if executable.context.devices > 1:
         return None
     return schedule_module(executable.module, executable.context, {}).program

@@ -233,4 +233,4 @@ class SteppedPlan:
 
 def run_stepped(executable: Executable, args: Sequence[Any]) -> tuple[Ndarray, ...]:
     """The output blocks of a compiled program on these arguments, computed device by device."""
-    return SteppedPlan(executable.folded_program, executable.plan.env).run(*executable.blocks(args))
+    return SteppedPlan(executable.folded_program, executable.env).run(*executable.blocks(args))

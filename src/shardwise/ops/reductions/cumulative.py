@@ -108,7 +108,7 @@ def _partition(
             both = region.emit(combine, [own, local], {})[0] if isinstance(combine, Op) else combine(region, own, local)
             region.define(out, _convert_value(region, both, out.aval.dtype) if narrow else both, want)
 
-        region.apart(operand, lambda region: region.generic(eqn), along)
+        along(region)
 
     return partition
 

@@ -66,7 +66,7 @@ def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
             wanted = region.placements.get(out, rest)
             region.define(out, region.reshard(found, rest, wanted, out.aval), wanted)
 
-        region.apart(operand, lambda region: region.with_whole(eqn, 0, (axis,)), along)
+        along(region)
 
     return partition
 
