@@ -15,7 +15,7 @@ from shardwise.base import config
 from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
-from shardwise.ops.indexing import gather_kernel, row_loops
+from shardwise.ops.indexing import gather_kernel, row_loops, taken_along
 from shardwise.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_p, gather_params
 from shardwise.ops.indexing.gather_kernel import absent, sum_over_axes
 from shardwise.runtime.env import SINGLE, Env
@@ -283,8 +283,9 @@ def test_rows_of_a_part_of_a_larger_array(monkeypatch, mode, count):
 def test_rows_read_in_machine_code(monkeypatch, dtype):
     """Positions of any integer type; those out of bounds give the fill value or are moved inside; threads share them."""
     monkeypatch.setattr(row_loops, "FEWEST", 1)
-    monkeypatch.setattr(row_loops, "_SHARED", 1)
-    monkeypatch.setattr(row_loops, "_CHUNK", 64)
+    monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1)
+    monkeypatch.setattr(row_loops, "SHARED", 1)
+    monkeypatch.setattr(row_loops, "CHUNK", 64)
     monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
     rng = np.random.default_rng(0)
     for columns, index, wrap, fill in itertools.product((1, 3, 70), "bihlBHI", (False, True), (None, 1)):
@@ -309,10 +310,10 @@ def test_rows_read_in_machine_code(monkeypatch, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float64, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("mode", ["fill", "clip"])
 def test_elements_along_rows_in_machine_code(monkeypatch, dtype, mode):
-    monkeypatch.setattr(row_loops, "FEWEST", 1)
-    monkeypatch.setattr(row_loops, "_SHARED", 1)
-    monkeypatch.setattr(row_loops, "_CHUNK", 8)
-    monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
+    monkeypatch.setattr(taken_along, "FEWEST", 1)
+    monkeypatch.setattr(taken_along, "SHARED", 1)
+    monkeypatch.setattr(taken_along, "CHUNK", 8)
+    monkeypatch.setattr(taken_along, "thread_count", lambda: 3)
     x, at = RNG.integers(0, 99, (3, 7, 11)).astype(dtype), RNG.integers(-13, 13, (3, 7, 5))
     numbers = GatherDimensionNumbers((), (2,), (2,), (0, 1), (0, 1))
     params = gather_params(numbers, (1, 1, 1), GatherScatterMode.from_any(mode), 7, wrap_negative=True)

@@ -17,8 +17,9 @@ from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype,
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.split_dims import OwnParts, own_parts, reduce_axes
-from shardwise.ops.indexing.row_loops import take_along, taken_rows
+from shardwise.ops.indexing.row_loops import taken_rows
 from shardwise.ops.indexing.row_places import PositionDims, joined_columns
+from shardwise.ops.indexing.taken_along import take_along
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import in_bounds, linear_index, read_windows
 from shardwise.runtime.copies import row_major, take_positions
