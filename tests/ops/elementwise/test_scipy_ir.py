@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.special
 
 import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base import config
 from shardwise.ir import bind
-from shardwise.ops.elementwise import scipy_functions, scipy_ir, special
+from shardwise.ops.elementwise import normal_slopes, scipy_functions, scipy_ir, special
 from shardwise.runtime.machine.outside import outside_address
 
 NAMED = {
@@ -20,7 +21,7 @@ NAMED = {
 OPS = [(getattr(special, f"{name}_p"), arity) for name, arity in NAMED.items()]
 OPS += [
     (scipy_functions.OPS[name], arity)
-    for name, arity in (*scipy_ir._IN_DOUBLE.items(), ("log_ndtr_slope", 1), ("hyp1f1", 3))
+    for name, arity in (*scipy_ir._IN_DOUBLE.items(), ("log_ndtr", 1), ("log_ndtr_slope", 1), ("hyp1f1", 3))
     if name in scipy_functions.OPS and name != "psi"
 ]
 POINTS = (-np.inf, -3, -2.5, -1, -0.5, -0.0, 0.0, 1e-30, 0.3, 0.9, 1, 1.5, 3.7, 50, 1e4, np.inf, np.nan)
@@ -52,3 +53,20 @@ def test_every_function_has_an_address():
         assert outside_address(f"ufunc.{scipy_ir._UFUNCS}{name}.{'d' * arity}_d")
     with pytest.raises(OSError, match="nothing_such"):
         outside_address("nothing_such")
+
+
+@pytest.mark.parametrize("name", scipy_ir.IN_VECTORS)
+@pytest.mark.parametrize("size", [64, 100_000])
+def test_single_values_are_rounded_from_double(name, size):
+    """However many there are; SciPy computes the same in float64."""
+    rng = np.random.default_rng(size)
+    x = np.concatenate([rng.normal(size=size) * scale for scale in (1e-8, 0.1, 1, 3, 15, 1e3, 1e20)]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        want = (normal_slopes.slope if name == "log_ndtr_slope" else scipy.special.log_ndtr)(
+            x.astype(np.float64)
+        ).astype(np.float32)
+    for part, expected in zip(np.split(x, 7), np.split(want, 7), strict=True):
+        got = np.asarray(sw.jit(lambda x: bind(scipy_functions.OPS[name], x))(jnp.asarray(part)))
+        far = np.abs(got.view(np.int32).astype(np.int64) - expected.view(np.int32))
+        assert far.max() <= 1  # units of the last place
+        assert np.count_nonzero(far) <= size // 1000

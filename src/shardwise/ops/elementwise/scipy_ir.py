@@ -13,7 +13,7 @@ _COST = 150  # of a call, in additions
 _UFUNCS = "scipy.special._ufuncs."
 _POLES_COST = 300
 _IN_DOUBLE = {  # functions without a name in `lax` whose elements are computed in double, with the number of their operands
-    "betaln": 2, "dawsn": 1, "erfcx": 1, "expi": 1, "gamma": 1, "log_ndtr": 1, "ndtri": 1, "owens_t": 2, "poch": 2, "psi": 1,
+    "betaln": 2, "dawsn": 1, "erfcx": 1, "expi": 1, "gamma": 1, "ndtri": 1, "owens_t": 2, "poch": 2, "psi": 1,
     "spence": 1,
 }  # fmt: skip
 Write = Callable[..., Lane]
@@ -134,18 +134,30 @@ ZETA = Emit(_zeta, "f", cost=_POLES_COST)
 POLYGAMMA = Emit(_polygamma, "f", cost=2 * _POLES_COST)
 
 
+def _log_ndtr(w: Lanes, x: Lane) -> Lane:
+    return by_ufunc(w, "log_ndtr", x)[0] if x.dtype == "float64" else libm_powers.log_ndtr(w, x)
+
+
 def _log_ndtr_slope(w: Lanes, x: Lane) -> Lane:
-    wide = w.convert(x, "float64")
-    (tail,) = by_ufunc(w, "erfcx", w.mul(wide, w.like(HALF, wide)))
-    return w.convert(w.div(w.like(FACTOR, wide), tail), x.dtype)
+    if x.dtype != "float64":
+        return libm_powers.log_ndtr_slope(w, x)
+    (tail,) = by_ufunc(w, "erfcx", w.mul(x, w.like(HALF, x)))
+    return w.div(w.like(FACTOR, x), tail)
+
+
+# Functions whose float32 values are computed in vectors: their emitters, whose roundings are not always SciPy's.
+IN_VECTORS = {
+    "log_ndtr": Emit(_log_ndtr, "w", cost=100),
+    "log_ndtr_slope": Emit(_log_ndtr_slope, "w", cost=80),
+}
 
 
 def emit_of(name: str, arity: int, kinds: str) -> Emit | None:
     """The emitter of a function that has no name in `lax`, for floats of 32 and 64 bits or complex values."""
     if name == "hyp1f1":
         return Emit(_hyp1f1, "w", cost=_COST)
-    if name == "log_ndtr_slope":
-        return Emit(_log_ndtr_slope, "w", cost=_COST)
+    if name in IN_VECTORS:
+        return IN_VECTORS[name]
     exported = by_scipy(name, odd if name == "owens_t" else nan_of_nans if arity > 1 else None)
 
     def write(w: Lanes, *operands: Lane) -> Lane:
