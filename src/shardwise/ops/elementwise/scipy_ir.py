@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from shardwise.ir import Emit
 from shardwise.ops.elementwise.normal_slopes import FACTOR, HALF
-from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm_powers
+from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm_powers, libm_special
 
 _COST = 150  # of a call, in additions
 _UFUNCS = "scipy.special._ufuncs."
@@ -67,12 +67,21 @@ def _at_infinity(limit: float) -> Write:
     return special
 
 
-LGAMMA = by_scipy("gammaln", _infinite_at_both_ends)
+def _in_vectors(write: Write, doubles: Emit, cost: int) -> Emit:
+    """`write` for float32 values, `doubles` for others."""
+    return Emit(lambda w, x: doubles.write(w, x) if x.dtype == "float64" else write(w, x), "w", cost=cost)
+
+
+def _lgamma(w: Lanes, x: Lane) -> Lane:
+    return _infinite_at_both_ends(w, libm_special.lgamma(w, x), x)
+
+
+LGAMMA = _in_vectors(_lgamma, by_scipy("gammaln", _infinite_at_both_ends), 100)
 DIGAMMA = by_scipy("psi", _nan_at_poles)
 IGAMMA = by_scipy("gammainc", _at_infinity(1))
 IGAMMAC = by_scipy("gammaincc", _at_infinity(0))
-I0E = by_scipy("i0e")
-I1E = by_scipy("i1e", odd)
+I0E = _in_vectors(libm_special.i0e, by_scipy("i0e"), 60)
+I1E = _in_vectors(libm_special.i1e, by_scipy("i1e", odd), 60)
 BETAINC = by_scipy("betainc")
 _ERF_INV_OF_DOUBLES = by_scipy("erfinv", odd)
 
@@ -135,12 +144,12 @@ POLYGAMMA = Emit(_polygamma, "f", cost=2 * _POLES_COST)
 
 
 def _log_ndtr(w: Lanes, x: Lane) -> Lane:
-    return by_ufunc(w, "log_ndtr", x)[0] if x.dtype == "float64" else libm_powers.log_ndtr(w, x)
+    return by_ufunc(w, "log_ndtr", x)[0] if x.dtype == "float64" else libm_special.log_ndtr(w, x)
 
 
 def _log_ndtr_slope(w: Lanes, x: Lane) -> Lane:
     if x.dtype != "float64":
-        return libm_powers.log_ndtr_slope(w, x)
+        return libm_special.log_ndtr_slope(w, x)
     (tail,) = by_ufunc(w, "erfcx", w.mul(x, w.like(HALF, x)))
     return w.div(w.like(FACTOR, x), tail)
 

@@ -19,13 +19,6 @@ _ERFC = (
     0.035767002695212206, -0.19103273811328686, 0.38141786433467345, -0.2895891544302622, -0.02196306074456218,
     0.03540773210304684, 0.05487714999934293, 0.18559516073790475, 0.24517912573767028, 0.28225240033845417, 0.2820885208365016,
 )  # fmt: skip
-# erfcx(x) * (1 + 2 x) in (x - 3.75) / (x + 3.75) for positive x: the error is at most 1e-13
-_ERFCX = (
-    -1.3091970915552394e-07, 1.2871046397122951e-08, 1.5292227289128347e-06, -1.0898594782076337e-06, -1.1217376208983269e-05,
-    2.2499516715507854e-05, 5.150759116182717e-05, -0.0002902247282467809, 0.0002937678673670915, 0.0017556525823270452,
-    -0.009746591870078378, 0.028362271400896852, -0.05869339706402646, 0.09230432190088382, -0.10880393022829919,
-    0.08227673844843511, 0.0035854154869275623, -0.140240598584853, 1.2375126308378268,
-)  # fmt: skip
 # erf(x) / x - 1 in x**2 for abs(x) <= 1 / 2
 _ERF_SMALL = (
     -0.00076623889807596721, 0.0051985677998996591, -0.02686277648107458, 0.11283771087395731, -0.37612638445533737,
@@ -194,41 +187,3 @@ def erf_inv(w: Lanes, x: Lane) -> Lane:
     exact = w.fma(w.neg(over), slope, y)
     end = w.select(w.compare("eq", size, one), w.like(math.inf, y), exact)
     return w.convert(w.copysign(end, wide), "float32")
-
-
-def _mills(w: Lanes, size: Lane) -> Lane:
-    """``exp(x**2 / 2)`` times the normal distribution's share beyond positive float64 x, good enough to round to float32."""
-    u = w.mul(size, w.like(math.sqrt(0.5), size))
-    y = w.div(w.sub(u, w.like(3.75, u)), w.add(u, w.like(3.75, u)))
-    return w.div(w.poly(y, _ERFCX), w.fma(u, w.like(4, u), w.like(2, u)))
-
-
-def _size_and_bell(w: Lanes, wide: Lane) -> tuple[Lane, Lane]:
-    """The size of float64 x, finite but for NaN, and ``x**2 / 2``."""
-    size, most = w.abs(wide), w.like(1e100, wide)
-    size = w.select(w.compare("gt", size, most), most, size)
-    return size, w.mul(w.mul(size, size), w.like(0.5, size))
-
-
-def log_ndtr(w: Lanes, x: Lane) -> Lane:
-    """The logarithm of the normal distribution function of float32 values, in float64: log1p of less one share, or of what the share is
-    besides its bell, which is added as its exponent.
-    """
-    wide = in_double(w, x)
-    size, square = _size_and_bell(w, wide)
-    share, below = _mills(w, size), w.compare("lt", wide, w.like(0, wide))
-    above = w.neg(w.mul(share, libm.exp(w, w.neg(square))))
-    least = w.like(2.0**-40 - 1, share)  # further out the square is all that counts
-    under = w.sub(share, w.like(1, share))
-    under = w.select(w.compare("lt", under, least), least, under)
-    y = libm.log1p(w, w.select(below, under, above))
-    return w.convert(w.select(below, w.sub(y, square), y), "float32")
-
-
-def log_ndtr_slope(w: Lanes, x: Lane) -> Lane:
-    """Its derivative, the density over the distribution function, likewise."""
-    wide = in_double(w, x)
-    size, square = _size_and_bell(w, wide)
-    share, below = _mills(w, size), w.compare("lt", wide, w.like(0, wide))
-    whole = w.select(below, share, w.sub(libm.exp(w, square), share))
-    return w.convert(w.div(w.like(1 / math.sqrt(2 * math.pi), whole), whole), "float32")
