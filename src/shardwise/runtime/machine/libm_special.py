@@ -129,14 +129,14 @@ def lgamma(w: Lanes, x: Lane) -> Lane:
     size, zero = w.abs(wide), w.like(0, wide)
     right = _lgamma_of_size(w, size)
 
-    def reflected() -> list[str]:
+    def reflect() -> list[str]:
         nearest = w.call("rint", size)
         slope = w.abs(libm.sin(w, w.mul(w.sub(size, nearest), w.like(math.pi, size))))
         left = w.sub(libm.log(w, w.div(w.like(math.pi, size), w.mul(size, slope))), right)
         return [w.select(below, left, right).ref]
 
     below = w.compare("lt", wide, zero)
-    found = w.branch(w.some(below), reflected, [right.ref], [w.vector("double")], RARE)
+    found = w.branch(w.some(below), reflect, [right.ref], [w.vector("double")], RARE)
     return w.convert(Lane(found[0], "float64"), "float32")
 
 
