@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, cast
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -54,6 +55,18 @@ def test_row_major():
         assert out.flags.writeable
         assert not np.shares_memory(out, x)
         np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.int8, np.int64, np.bool_, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("value", [0, -0.0, 1, -1])
+@pytest.mark.parametrize("shape", [(3, 50_000), (3_000_000,)])
+def test_one_value_for_all(dtype, value, shape):
+    """Also where it consists of one byte, of which -0.0 does not."""
+    one = np.asarray(value).astype(dtype)
+    out = row_major(np.broadcast_to(one, shape))
+    assert out.dtype == dtype
+    assert out.shape == shape
+    assert out.tobytes() == one.tobytes() * out.size
 
 
 @pytest.fixture

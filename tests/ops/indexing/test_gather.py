@@ -15,7 +15,7 @@ from shardwise.base import config
 from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
-from shardwise.ops.indexing import gather_kernel, row_loops
+from shardwise.ops.indexing import gather_kernel, row_loops, taken_along
 from shardwise.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_p, gather_params
 from shardwise.ops.indexing.gather_kernel import absent, sum_over_axes
 from shardwise.runtime.env import SINGLE, Env
@@ -268,8 +268,8 @@ def test_rows_of_a_part_of_a_larger_array(monkeypatch, mode, count):
     whole = np.arange(100 * 96, dtype=np.float32).reshape(100, 96)
     positions = np.random.default_rng(0).integers(-3, 104, count)
     read: list[bool] = []
-    taken = gather_kernel.taken_rows
-    monkeypatch.setattr(gather_kernel, "taken_rows", lambda t, *a, **k: read.append(len(t) == 100) or taken(t, *a, **k))
+    taker = gather_kernel.row_taker
+    monkeypatch.setattr(gather_kernel, "row_taker", lambda n, *a, **k: read.append(n == (100, 32)) or taker(n, *a, **k))
     f = lambda x, i: jnp.split(x, 3, 1)[1].at[i].get(mode=mode, wrap_negative_indices=False)  # noqa: E731
     found = np.asarray(shardwise.jit(f)(whole, positions))
     expected = whole[np.clip(positions, 0, 99), 32:64]
@@ -283,8 +283,9 @@ def test_rows_of_a_part_of_a_larger_array(monkeypatch, mode, count):
 def test_rows_read_in_machine_code(monkeypatch, dtype):
     """Positions of any integer type; those out of bounds give the fill value or are moved inside; threads share them."""
     monkeypatch.setattr(row_loops, "FEWEST", 1)
-    monkeypatch.setattr(row_loops, "_SHARED", 1)
-    monkeypatch.setattr(row_loops, "_CHUNK", 64)
+    monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1)
+    monkeypatch.setattr(row_loops, "SHARED", 1)
+    monkeypatch.setattr(row_loops, "CHUNK", 64)
     monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
     rng = np.random.default_rng(0)
     for columns, index, wrap, fill in itertools.product((1, 3, 70), "bihlBHI", (False, True), (None, 1)):
@@ -309,10 +310,10 @@ def test_rows_read_in_machine_code(monkeypatch, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float64, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("mode", ["fill", "clip"])
 def test_elements_along_rows_in_machine_code(monkeypatch, dtype, mode):
-    monkeypatch.setattr(row_loops, "FEWEST", 1)
-    monkeypatch.setattr(row_loops, "_SHARED", 1)
-    monkeypatch.setattr(row_loops, "_CHUNK", 8)
-    monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
+    monkeypatch.setattr(taken_along, "FEWEST", 1)
+    monkeypatch.setattr(taken_along, "SHARED", 1)
+    monkeypatch.setattr(taken_along, "CHUNK", 8)
+    monkeypatch.setattr(taken_along, "thread_count", lambda: 3)
     x, at = RNG.integers(0, 99, (3, 7, 11)).astype(dtype), RNG.integers(-13, 13, (3, 7, 5))
     numbers = GatherDimensionNumbers((), (2,), (2,), (0, 1), (0, 1))
     params = gather_params(numbers, (1, 1, 1), GatherScatterMode.from_any(mode), 7, wrap_negative=True)
@@ -358,3 +359,23 @@ def test_dimension_numbers_are_of_their_classes(numbers):
     for name, call in calls.items():
         with pytest.raises(TypeError, match=rf"{name}: dimension_numbers must be a lax\."):
             call()
+
+
+@pytest.mark.parametrize("numbers", [1, 2])
+@pytest.mark.parametrize("mode", ["fill", "clip"])
+def test_rows_at_positions_that_lie_in_many_ways(monkeypatch, numbers, mode):
+    """A kernel that is called again reads the positions where they are then."""
+    monkeypatch.setattr(row_loops, "FEWEST", 1)
+    dims = tuple(range(numbers))
+    how = GatherDimensionNumbers((1,), dims, dims)
+    shape, sizes = (9, 7, 3)[2 - numbers :], (*(1,) * numbers, 3)
+    params = gather_params(how, sizes, GatherScatterMode.from_any(mode), 7, wrap_negative=True)
+    types = ShapedArray(shape, np.dtype(np.float32)), ShapedArray((40, numbers), np.dtype(np.int32))
+    kernel = gather_kernel.gather_compile(SINGLE, types, (), params)
+    for turn in range(9):
+        x, at = RNG.normal(size=shape).astype(np.float32), RNG.integers(-12, 12, (80, numbers)).astype(np.int32)
+        at = (at[:40], at[::2], np.asfortranarray(at)[:40])[turn % 3]
+        monkeypatch.setattr(row_loops, "FEWEST", 1 << 60)
+        want = gather_p.kernel(SINGLE, x, at, **params)
+        monkeypatch.setattr(row_loops, "FEWEST", 1)
+        np.testing.assert_array_equal(kernel(x, at), want)

@@ -39,6 +39,7 @@ CASES = {
 def of_few_elements(monkeypatch):
     for module in (rows, row_loops):
         monkeypatch.setattr(module, "FEWEST", 1)
+        monkeypatch.setattr(module, "COMBINED_FEWEST", 1)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -52,6 +53,18 @@ def test_windows(monkeypatch, name):
         assert name == "aligned dims"  # rows, which NumPy takes as fast
     else:
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "int8"])
+@pytest.mark.parametrize("apart", [1, 2])
+def test_windows_of_other_arrays_that_lie_alike(dtype, apart):
+    """What is known of one call serves the next one, with its own operand and starts."""
+    for _ in range(3):
+        x = RNG.normal(size=(9, 20)).astype(np.float32)
+        i = RNG.integers(-25, 25, 9 * apart).astype(dtype)[::apart]
+        got = rows.mapped_rows(x, 1, {0: i}, (6,), (9,), wrap=True)
+        first = np.clip(np.where(i < 0, i.astype(int) + 20, i), 0, 14)
+        np.testing.assert_array_equal(got, [row[a : a + 6] for row, a in zip(x, first, strict=True)])
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 3), (4, 2), (5, 3)])

@@ -1,4 +1,4 @@
-"""Elements taken along rows in machine code, for every type of elements and positions."""
+"""Rows taken from tables and combined with them in machine code, at positions of any type."""
 
 import itertools
 
@@ -12,34 +12,14 @@ from shardwise.runtime.machine.llvm import available
 pytestmark = pytest.mark.skipif(not available(), reason="nothing can be compiled here")
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int16])
-@pytest.mark.parametrize("position", [np.int8, np.uint8, np.int32, np.uint32, np.int64])
-@pytest.mark.parametrize("wrap", [True, False])
-@pytest.mark.parametrize("fill", [None, 7])
-def test_taken_along(dtype, position, wrap, fill):
-    rng = np.random.default_rng(0)
-    for columns in (1, 7, 100):
-        table = rng.normal(size=(64, columns)).astype(dtype)
-        at = rng.integers(-3, columns + 5, (64, 70)).astype(position)
-        at[0, :2] = np.iinfo(position).max, np.iinfo(position).min
-        got = row_loops.take_along(table, at, fill, wrap=wrap)
-        assert got is not None
-        wide = at.astype(np.int64)
-        if wrap:
-            wide = np.where(wide < 0, wide + columns, wide)
-        want = np.take_along_axis(table, np.clip(wide, 0, columns - 1), 1)
-        if fill is not None:
-            want = np.where((wide >= 0) & (wide < columns), want, np.asarray(fill, dtype))
-        np.testing.assert_array_equal(got, want)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.uint8, np.complex128])
 @pytest.mark.parametrize("position", [np.int8, np.uint8, np.int32, np.uint32, np.int64])
 @pytest.mark.parametrize("order", [(0, 1), (2, 0, 1)])
 def test_positions_of_several_numbers(monkeypatch, dtype, position, order):
     """Each number has its own bounds, and the numbers may be for dims in any order."""
     monkeypatch.setattr(row_loops, "FEWEST", 1)
-    monkeypatch.setattr(row_loops, "_CHUNK", 64)
+    monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1)
+    monkeypatch.setattr(row_loops, "CHUNK", 64)
     rng = np.random.default_rng(0)
     shape = (5, 7, 3)[: len(order)]
     grid = row_places.PositionDims.of(shape, order)
@@ -89,7 +69,8 @@ def test_whole_rows_at_positions_of_several_numbers(dims):
 def test_rows_however_they_lie_by_any_threads(monkeypatch, threads, columns):
     """Threads divide the rows of the table, or the columns of few rows, or many short rows; no element is combined twice."""
     monkeypatch.setattr(row_loops, "FEWEST", 1)
-    monkeypatch.setattr(row_loops, "_SHARED", 1)
+    monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1)
+    monkeypatch.setattr(row_loops, "SHARED", 1)
     monkeypatch.setattr(row_loops, "thread_count", lambda: threads)
     rng = np.random.default_rng(0)
     for count, ufunc in itertools.product((1, 5, 601), (np.add, np.maximum, None)):

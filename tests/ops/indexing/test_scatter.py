@@ -147,8 +147,8 @@ def test_many_rows_with_repeats(dtype):
 @pytest.mark.parametrize("columns, many", [(1, 1), (1, 1000), (3, 1), (5, 1000), (200, 1)])
 def test_many_rows_in_machine_code(monkeypatch, dtype, columns, many):
     """Threads share the columns, or the rows; narrow floats are rounded after each row, as by NumPy."""
-    monkeypatch.setattr(row_loops, "_SHARED", 1)
-    monkeypatch.setattr(row_loops, "FEWEST", 1)
+    monkeypatch.setattr(row_loops, "SHARED", 1)
+    monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1)
     monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
     monkeypatch.setattr(row_loops, "_MANY", many)
     position = RNG.integers(0, 41, 500)
@@ -357,3 +357,32 @@ def test_positions_behind_whole_dims(monkeypatch, combine, mode):
             if 0 <= at < 300:
                 expected[:, :, at] = write[combine](expected[:, :, at], updates[:, :, i])
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["rows", "points", "swapped", "split points", "whole", "batching", "empty"])
+@pytest.mark.parametrize("combine", ["", "add", "max"])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.int8])
+def test_blocks_that_lie_in_many_ways(monkeypatch, name, combine, dtype):
+    """A kernel that is called again finds its blocks where they are then, in whatever order their dims lie, and takes none for another."""
+    if combine == "max" and dtype == np.complex64:
+        return
+    params = params_of(PATTERNS[name][3], combine)
+    kernel = scatter_kernel.scatter_compile(SINGLE, (), (), params)
+    for turn in range(9):
+        x, at, v = (lying(a, turn >> k & 1) for k, a in enumerate(data(name, dtype)[:3]))
+        before = x.copy()
+        monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1 << 60)
+        want = KERNEL(SINGLE, x, at, v, **params)
+        monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1)
+        np.testing.assert_array_equal(kernel(x, at, v), want)
+        np.testing.assert_array_equal(x, before)
+        np.testing.assert_array_equal(kernel.over((0,), [np.array(x, order="C"), at, v]), want)
+
+
+def lying(x, other):
+    """`x`; if `other`, with its dims in the other order in memory and every second element unused."""
+    if not other:
+        return x
+    wide = np.zeros((2 * x.shape[0], *x.shape[1:]), x.dtype, order="F")[::2]
+    wide[...] = x
+    return wide

@@ -176,6 +176,7 @@ OPS: dict[str, Op] = {
         push=_PUSHES.get(name),
         emit=None if name in _IN_PYTHON else scipy_ir.emit_of(name, arity, kinds),
         makes_nan=True,
+        rounds_alike=name not in scipy_ir.IN_VECTORS,
     )
     for name, (arity, kinds) in _TABLE.items()
 }

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from shardwise.ir import Emit
 from shardwise.ops.elementwise.normal_slopes import FACTOR, HALF
-from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm_powers
+from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm_powers, libm_special
 
 _COST = 150  # of a call, in additions
 _UFUNCS = "scipy.special._ufuncs."
 _POLES_COST = 300
 _IN_DOUBLE = {  # functions without a name in `lax` whose elements are computed in double, with the number of their operands
-    "betaln": 2, "dawsn": 1, "erfcx": 1, "expi": 1, "gamma": 1, "log_ndtr": 1, "ndtri": 1, "owens_t": 2, "poch": 2, "psi": 1,
+    "betaln": 2, "dawsn": 1, "erfcx": 1, "expi": 1, "gamma": 1, "ndtri": 1, "owens_t": 2, "poch": 2, "psi": 1,
     "spence": 1,
 }  # fmt: skip
 Write = Callable[..., Lane]
@@ -67,12 +67,21 @@ def _at_infinity(limit: float) -> Write:
     return special
 
 
-LGAMMA = by_scipy("gammaln", _infinite_at_both_ends)
+def _in_vectors(write: Write, doubles: Emit, cost: int) -> Emit:
+    """`write` for float32 values, `doubles` for others."""
+    return Emit(lambda w, x: doubles.write(w, x) if x.dtype == "float64" else write(w, x), "w", cost=cost)
+
+
+def _lgamma(w: Lanes, x: Lane) -> Lane:
+    return _infinite_at_both_ends(w, libm_special.lgamma(w, x), x)
+
+
+LGAMMA = _in_vectors(_lgamma, by_scipy("gammaln", _infinite_at_both_ends), 100)
 DIGAMMA = by_scipy("psi", _nan_at_poles)
 IGAMMA = by_scipy("gammainc", _at_infinity(1))
 IGAMMAC = by_scipy("gammaincc", _at_infinity(0))
-I0E = by_scipy("i0e")
-I1E = by_scipy("i1e", odd)
+I0E = _in_vectors(libm_special.i0e, by_scipy("i0e"), 60)
+I1E = _in_vectors(libm_special.i1e, by_scipy("i1e", odd), 60)
 BETAINC = by_scipy("betainc")
 _ERF_INV_OF_DOUBLES = by_scipy("erfinv", odd)
 
@@ -134,18 +143,30 @@ ZETA = Emit(_zeta, "f", cost=_POLES_COST)
 POLYGAMMA = Emit(_polygamma, "f", cost=2 * _POLES_COST)
 
 
+def _log_ndtr(w: Lanes, x: Lane) -> Lane:
+    return by_ufunc(w, "log_ndtr", x)[0] if x.dtype == "float64" else libm_special.log_ndtr(w, x)
+
+
 def _log_ndtr_slope(w: Lanes, x: Lane) -> Lane:
-    wide = w.convert(x, "float64")
-    (tail,) = by_ufunc(w, "erfcx", w.mul(wide, w.like(HALF, wide)))
-    return w.convert(w.div(w.like(FACTOR, wide), tail), x.dtype)
+    if x.dtype != "float64":
+        return libm_special.log_ndtr_slope(w, x)
+    (tail,) = by_ufunc(w, "erfcx", w.mul(x, w.like(HALF, x)))
+    return w.div(w.like(FACTOR, x), tail)
+
+
+# Functions whose float32 values are computed in vectors: their emitters, whose roundings are not always SciPy's.
+IN_VECTORS = {
+    "log_ndtr": Emit(_log_ndtr, "w", cost=100),
+    "log_ndtr_slope": Emit(_log_ndtr_slope, "w", cost=80),
+}
 
 
 def emit_of(name: str, arity: int, kinds: str) -> Emit | None:
     """The emitter of a function that has no name in `lax`, for floats of 32 and 64 bits or complex values."""
     if name == "hyp1f1":
         return Emit(_hyp1f1, "w", cost=_COST)
-    if name == "log_ndtr_slope":
-        return Emit(_log_ndtr_slope, "w", cost=_COST)
+    if name in IN_VECTORS:
+        return IN_VECTORS[name]
     exported = by_scipy(name, odd if name == "owens_t" else nan_of_nans if arity > 1 else None)
 
     def write(w: Lanes, *operands: Lane) -> Lane:

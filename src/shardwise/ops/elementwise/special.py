@@ -210,8 +210,9 @@ bessel_i0e_p = _define(
     lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))),
     scipy_ir.I0E,
     makes_nan=True,
+    rounds_alike=False,
 )
-bessel_i1e_p = _define("bessel_i1e", _odd("i1e"), 1, _i1e_push, scipy_ir.I1E, makes_nan=True)
+bessel_i1e_p = _define("bessel_i1e", _odd("i1e"), 1, _i1e_push, scipy_ir.I1E, makes_nan=True, rounds_alike=False)
 zeta_slope_p = _define("zeta_slope", zeta_slope, 2, makes_nan=True)
 zeta_p = _define(
     "zeta",

@@ -13,16 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype, physical
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.split_dims import OwnParts, own_parts, reduce_axes
-from shardwise.ops.indexing.row_loops import take_along, taken_rows
+from shardwise.ops.indexing.row_loops import RowTaker, row_taker, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims, joined_columns
+from shardwise.ops.indexing.taken_along import take_along
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import in_bounds, linear_index, read_windows
+from shardwise.runtime.address import address
 from shardwise.runtime.copies import row_major, take_positions
 from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
 
 
 class _WindowReads(NamedTuple):
@@ -184,16 +188,27 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     size, width, count = math.prod(rows), math.prod(rest), indices[-1]
     lead, shape = env.lead, (*operand[:first], *indices[:-1], *rest)
 
+    known: Bounded[tuple[Any, ...], RowTaker | None] = Bounded(LAYOUTS)  # by how positions lie, if it reads them there
+
     def run_rows(operand: Ndarray, indices: Ndarray) -> Ndarray:
         if (
-            operand.size == size * width
-            and (operand := _dense(operand, indices.size // count * width)).flags.c_contiguous
+            operand.size != size * width
+            or not (operand := _dense(operand, indices.size // count * width)).flags.c_contiguous
         ):
-            positions = indices.reshape(-1, count)
-            found = taken_rows(operand.reshape(size, width), positions, fill, grid=grid, wrap=wrap)
-            if found is not None:
-                return found.reshape(indices.shape[:lead] + shape)
-        return kernel(operand, indices)
+            return kernel(operand, indices)
+        key, loops = (indices.shape, indices.strides), indices.shape[:lead]
+        if (taker := known.get(key)) is not None:  # the columns of one array lie one number apart
+            out, first = pool.empty(loops + shape, operand.dtype), address(indices)
+            columns = range(first, first + count * indices.strides[-1], indices.strides[-1]) if count > 1 else (first,)
+            taker.call(address(operand), address(out), address(taker.fills), *columns)
+            return out
+        positions = indices.reshape(-1, count)
+        taker = row_taker((size, width), operand.dtype, positions, fill, grid=grid, wrap=wrap)
+        if taker is None:
+            return kernel(operand, indices)
+        if [address(c) for c in taker.columns] == [address(indices) + c * indices.strides[-1] for c in range(count)]:
+            known[key] = taker._replace(columns=())
+        return taker.take(operand.reshape(size, width)).reshape(loops + shape)
 
     return run_rows
 

@@ -13,16 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise.base.caches import recent
+from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ints, Ndarray
-from shardwise.ops.indexing.row_loops import FEWEST, combined_rows, taken_rows
+from shardwise.ops.indexing.row_loops import COMBINED_FEWEST, FEWEST, combined_rows, row_taker, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims
+from shardwise.runtime.address import address
 from shardwise.runtime.blocks import with_ones
 from shardwise.runtime.copies import row_major
+from shardwise.runtime.loops import Call
+from shardwise.runtime.memory import pool
 
 _POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))  # types in which rows are numbered
 _KEPT = 1 << 20  # beginnings that are kept for the next call
+_HELD = 1 << 16  # the same of each way that operands and starts lie
 
 
 def mapped_rows(
@@ -40,16 +44,80 @@ def mapped_rows(
     """
     if not operand.flags.c_contiguous:
         return None
-    dims = tuple((d, start.dtype) for d, start in starts.items())
-    found = _read(operand.shape, lead, dims, tuple(sizes), tuple(index_shape), tuple(pairs), wrap is None)
-    if found is None:
+    lie = tuple([(d, start.shape, start.strides, start.dtype) for d, start in starts.items()])
+    key = operand.shape, operand.dtype, lead, lie, tuple(sizes), tuple(index_shape), tuple(pairs), wrap
+    try:
+        known = _known[key]
+    except KeyError:
+        known = _known[key] = _Known.of(operand, lead, starts, sizes, index_shape, pairs, wrap)
+    if known is None:
         return None
+    found, call = known.found, known.call
+    if call is not None:  # it reads the starts where they lie
+        out = pool.empty(found.result, operand.dtype)
+        given = [address(starts[d]) for d in found.indexed]
+        call(address(operand), address(out), *known.before, *given, *known.after)
+        return out
+    rows = taken_rows(
+        operand.reshape(found.table), _columns(starts, found), None, grid=found.grid, wrap=bool(wrap), run=found.run
+    )
+    return None if rows is None else rows.reshape(found.result)
+
+
+class _Known(NamedTuple):
+    """How windows are read from operands and starts that lie alike.
+
+    Attributes:
+        found: as rows of a table.
+        call: reads them, on the addresses of the operand, the result, `before`, the starts and `after`; None where starts are copied first.
+        before: an address.
+        after: one, or none.
+        held: the arrays there.
+    """
+
+    found: _Read
+    call: Call | None = None
+    before: Ints = ()
+    after: Ints = ()
+    held: tuple[Ndarray, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        operand: Ndarray,
+        lead: int,
+        starts: Mapping[int, Ndarray],
+        sizes: Sequence[int],
+        index_shape: Ints,
+        pairs: Sequence[tuple[int, int]],
+        wrap: bool | None,
+    ) -> _Known | None:
+        """What there is to know; None where rows are not read."""
+        dims = tuple((d, start.dtype) for d, start in starts.items())
+        found = _read(operand.shape, lead, dims, tuple(sizes), tuple(index_shape), tuple(pairs), wrap is None)
+        if found is None:
+            return None
+        columns = _columns(starts, found)
+        taker = row_taker(found.table, operand.dtype, columns, None, grid=found.grid, wrap=bool(wrap), run=found.run)
+        if taker is None:
+            return None
+        given, begins = taker.columns[: len(found.indexed)], taker.columns[len(found.indexed) :]
+        if any(address(c) != address(starts[d]) for c, d in zip(given, found.indexed, strict=True)):
+            return cls(found)
+        if begins and prod(found.places) > _HELD:
+            return cls(found)
+        return cls(found, taker.call, (address(taker.fills),), tuple(map(address, begins)), (taker.fills, *begins))
+
+
+_known: Bounded[tuple[Any, ...], _Known | None] = Bounded(LAYOUTS)
+
+
+def _columns(starts: Mapping[int, Ndarray], found: _Read) -> list[Ndarray]:
+    """The numbers of the positions, with those of `_begins`."""
     columns = [_column(starts[d], found) for d in found.indexed]
     if found.counts:
         columns.append(_begins_of(found.counts, found.places, found.dtype))
-    table = operand.reshape(found.table)
-    rows = taken_rows(table, columns, None, grid=found.grid, wrap=bool(wrap), run=found.run)
-    return None if rows is None else rows.reshape(found.result)
+    return columns
 
 
 class _Read(NamedTuple):
@@ -157,7 +225,7 @@ def combined_mapped_rows(
     core = operand.shape[lead:]
     places, rest = loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
-    if prod(places) * rest < FEWEST or dtype not in _POSITIONS or rows >= 1 << 31 or not rows:
+    if prod(places) * rest < COMBINED_FEWEST or dtype not in _POSITIONS or rows >= 1 << 31 or not rows:
         return None
     steps = [prod((loops + core)[a + 1 : lead + first]) for a in range(lead + first)]
     counted = [*enumerate(loops), *((lead + at, core[d]) for d, at in pairs)]

@@ -7,15 +7,14 @@ columns. Repeated positions combine every row, in order. Threads that read divid
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.base.dtypes import name_of
 from shardwise.base.shapes import Ndarray
 from shardwise.ops.elementwise import elementwise_ir as ir
-from shardwise.ops.indexing.row_places import Places, PositionDims, PositionForm, RowVectors, number_at, row_at
+from shardwise.ops.indexing.row_places import Places, PositionDims, PositionForm, RowVectors, row_at
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.copies import row_major
@@ -24,11 +23,12 @@ from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, threa
 from shardwise.runtime.memory import pool
 
 FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
-_SHARED = 1 << 16  # elements; from here on a second thread is faster
+COMBINED_FEWEST = 1 << 9  # the same of what is combined, of which an element takes NumPy 100 ns
+SHARED = 1 << 16  # elements; from here on a second thread is faster
 _COLUMNS = 64  # least number of columns per thread
 # How many rows ahead so many cache lines are prefetched; the processor itself sees that the lines after these follow each other.
 _AHEAD, _LINES = 4, 4
-_CHUNK = 1 << 14  # elements that a thread reads per chunk
+CHUNK = 1 << 14  # elements that a thread reads per chunk
 _FEW = 4  # positions per class of rows; where there are fewer, threads divide the columns, too
 _RUNS = 4  # parts, each with a table of its own, into which threads divide many rows with few columns
 _MANY = 8  # times the table's size; with this many elements or more, rows are divided over tables
@@ -46,7 +46,7 @@ _WRITERS = {
     np.minimum: ir.MIN.write,
     np.maximum: ir.MAX.write,
 }
-_BY_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}  # types of the same size
+BY_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}  # types of the same size
 
 
 def combined_rows(
@@ -64,33 +64,75 @@ def combined_rows(
     `wrap`: negative positions count from the end. Positions out of bounds are skipped, or clamped if `clip`. Returns False, and
     changes nothing, if no code exists. `table` is C-contiguous, of shape (n, columns); `position` as `Places.of` takes it.
     """
-    # NumPy leaves open which of two zeros is greater.
-    exact = ufunc in (np.minimum, np.maximum) and table.dtype.kind not in "biu"
-    if (rows.size < FEWEST and not exact) or not rows.size or ufunc not in _WRITERS or not available():
+    found = row_combiner(table.shape, table.dtype, position, rows, ufunc, grid=grid, wrap=wrap, clip=clip)
+    if found is None:
         return False
-    places = Places.of(position, grid, len(table))
-    if not places.is_readable:
-        return False
-    rows = _readable(rows)
-    if ufunc is None and table.itemsize in _BY_SIZE:
-        table, rows = (x.view(_BY_SIZE[x.itemsize]) for x in (table, rows))
-    elif table.dtype.kind == "c" and ufunc in (np.add, np.subtract):
-        table, rows = (x.view(x.real.dtype) for x in (table, rows))
-    dtype = table.dtype
-    if not _combines(ufunc, dtype):
-        return False
-    threads = thread_count() if rows.size >= _SHARED else 1
-    many = table.shape[1] < _COLUMNS and rows.size >= max(_SHARED, _MANY * table.size)
-    runs = _RUNS if many and _apart(ufunc, dtype) else 1
-    tables = table if runs == 1 else _tables(table, ufunc, runs)
-    step = rows.strides[0] // rows.itemsize
-    call = _combiner(ufunc, dtype, table.shape, *places.kind, wrap, clip, step, runs, threads)
-    call(address(tables), address(rows), *map(address, places.columns))
-    if runs > 1:
-        merge: Any = np.add if ufunc is np.subtract else ufunc
-        for part in tables:
-            merge(table, part, out=table)
+    found.combine(table)
     return True
+
+
+class RowCombiner(NamedTuple):
+    """How rows are combined with a table, and what with.
+
+    Attributes:
+        call: the call, on the addresses of the table, the rows and the columns.
+        rows: the rows, as the call reads them.
+        columns: of the positions.
+        ufunc: that of elements.
+        runs: the parts of the rows, each of which is combined with a table of its own.
+    """
+
+    call: Call
+    rows: Ndarray
+    columns: tuple[Ndarray, ...]
+    ufunc: Any
+    runs: int
+
+    def combine(self, table: Ndarray) -> None:
+        """Combine the rows with those of a table."""
+        if self.rows.dtype != table.dtype:
+            table = table.view(self.rows.dtype)
+        tables = table if self.runs == 1 else _tables(table, self.ufunc, self.runs)
+        self.call(address(tables), address(self.rows), *map(address, self.columns))
+        if self.runs > 1:
+            merge: Any = np.add if self.ufunc is np.subtract else self.ufunc
+            for part in tables:
+                merge(table, part, out=table)
+
+
+def row_combiner(
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    position: Ndarray | Sequence[Ndarray],
+    rows: Ndarray,
+    ufunc: Any,
+    *,
+    grid: PositionDims | None = None,
+    wrap: bool = False,
+    clip: bool = False,
+) -> RowCombiner | None:
+    """How `combined_rows` does it, for any table of this shape and type; None if no code exists, or where it would not pay."""
+    # NumPy leaves open which of two zeros is greater.
+    exact = ufunc in (np.minimum, np.maximum) and dtype.kind not in "biu"
+    if (rows.size < COMBINED_FEWEST and not exact) or not rows.size or ufunc not in _WRITERS or not available():
+        return None
+    places = Places.of(position, grid, shape[0])
+    if not places.is_readable:
+        return None
+    rows = _readable(rows)
+    if ufunc is None and dtype.itemsize in BY_SIZE:
+        rows = rows.view(BY_SIZE[rows.itemsize])
+    elif dtype.kind == "c" and ufunc in (np.add, np.subtract):
+        rows = rows.view(rows.real.dtype)
+    if not _combines(ufunc, rows.dtype):
+        return None
+    size, width = shape[0], shape[1] * dtype.itemsize // rows.itemsize
+    threads = thread_count() if rows.size >= SHARED else 1
+    many = width < _COLUMNS and rows.size >= max(SHARED, _MANY * size * width)
+    runs = _RUNS if many and _apart(ufunc, rows.dtype) else 1
+    step = rows.strides[0] // rows.itemsize
+    call = _combiner(ufunc, rows.dtype, (size, width), *places.kind, wrap, clip, step, runs, threads)
+    return RowCombiner(call, rows, places.columns, ufunc, runs)
 
 
 @recent(256)
@@ -111,7 +153,7 @@ def _readable(rows: Ndarray) -> Ndarray:
     return row_major(rows)
 
 
-def _index(places: Places, size: int) -> str:
+def index_type(places: Places, size: int) -> str:
     """The type of positions in registers."""
     return "int32" if places.fits_int32 and size < 1 << 31 else "int64"
 
@@ -141,7 +183,7 @@ def _combiner(
     of its own, on the addresses of the tables, the rows and the columns.
     """
     places, (size, columns) = Places.like(count, apart, number, grid), shape
-    loop = _combining_loop(ufunc, dtype, columns, places.form(wrap, clip), _index(places, size))
+    loop = _combining_loop(ufunc, dtype, columns, places.form(wrap, clip), index_type(places, size))
     classes = parts = 1
     if threads > 1 and columns >= 2 * _COLUMNS:
         shares = 1 << (2 * threads - 1).bit_length()  # some are done sooner than others
@@ -180,20 +222,49 @@ def taken_rows(
     `wrap`: negative positions count from the end. Returns None if no code exists. `table` is C-contiguous, of shape (n, columns);
     `position` as `Places.of` takes it.
     """
-    if not len(table) or table.itemsize not in _BY_SIZE or table.dtype.hasobject or not available():
+    found = row_taker(table.shape, table.dtype, position, fill, grid=grid, wrap=wrap, run=run)
+    return None if found is None else found.take(table)
+
+
+class RowTaker(NamedTuple):
+    """How rows are taken from a table: the call, on the addresses of the table, the result, `fills` and the `columns` of the positions."""
+
+    call: Call
+    shape: tuple[int, int]
+    fills: Ndarray
+    columns: tuple[Ndarray, ...]
+
+    def take(self, table: Ndarray) -> Ndarray:
+        """The rows of a table."""
+        out = pool.empty(self.shape, table.dtype)
+        self.call(address(table), address(out), address(self.fills), *map(address, self.columns))
+        return out
+
+
+def row_taker(
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    position: Ndarray | Sequence[Ndarray],
+    fill: Any,
+    *,
+    grid: PositionDims | None = None,
+    wrap: bool = False,
+    run: int = 1,
+) -> RowTaker | None:
+    """How `taken_rows` does it, for any table of this shape and type; None if no code exists."""
+    size, width = shape
+    if not size or dtype.itemsize not in BY_SIZE or dtype.hasobject or not available():
         return None
-    places = Places.of(position, grid, len(table))
+    places = Places.of(position, grid, size)
     count = len(places)
-    columns = run * table.shape[1]
+    columns = run * width
     elements = count * columns
     if elements < FEWEST or not places.is_readable:
         return None
-    out = pool.empty((count, columns), table.dtype)
-    filled = None if fill is None else np.asarray(fill, table.dtype).tobytes()
-    threads = thread_count() if elements >= _SHARED else 1
-    call, fills = _taker(table.dtype, table.shape, *places.kind, wrap, filled, run, threads)
-    call(address(table), address(out), address(fills), *map(address, places.columns))
-    return out
+    filled = None if fill is None else np.asarray(fill, dtype).tobytes()
+    threads = thread_count() if elements >= SHARED else 1
+    call, fills = _taker(dtype, (size, width), *places.kind, wrap, filled, run, threads)
+    return RowTaker(call, (count, columns), fills, places.columns)
 
 
 @recent(256)
@@ -212,40 +283,17 @@ def _taker(
     """The call that takes `count` times `run` rows of a table of that shape, on the addresses of the table, the result, as many fill
     values, which come along, and the columns.
     """
-    places, (size, columns), raw = Places.like(count, apart, number, grid), shape, np.dtype(_BY_SIZE[dtype.itemsize])
+    places, (size, columns), raw = Places.like(count, apart, number, grid), shape, np.dtype(BY_SIZE[dtype.itemsize])
     form = places.form(wrap, fill is None)
     fills = np.frombuffer((bytes(dtype.itemsize) if fill is None else fill) * columns * run, raw)
     columns = len(fills)
-    chunk = max(1, _CHUNK // max(columns, 1))
+    chunk = max(1, CHUNK // max(columns, 1))
     if columns == 1 and raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
-        loop = _gather_loop(raw.name, form, _index(places, size))
+        loop = _gather_loop(raw.name, form, index_type(places, size))
     else:
         loop = _take_loop(raw.name, form, _known_columns(columns), run)
     numbers = count, columns, chunk, *places.numbers
     return loop.call(-(-count // chunk), numbers, threads, costs.DRAFT_MOVED * count * columns), fills
-
-
-def take_along(table: Ndarray, position: Ndarray, fill: Any, *, wrap: bool = False) -> Ndarray | None:
-    """``out[i, j] = table[i, position[i, j]]``; otherwise as `taken_rows`."""
-    if position.size < FEWEST or not table.size or table.itemsize not in (1, 2, 4, 8) or table.dtype.hasobject:
-        return None
-    position = np.ascontiguousarray(position)
-    places = Places.of(position.reshape(-1), None, table.shape[1])
-    if not places.is_readable or not available():
-        return None
-    raw, out = table.view(_BY_SIZE[table.itemsize]), pool.empty(position.shape, table.dtype)
-    rows, columns = position.shape
-    chunk = max(1, _CHUNK // columns)
-    fills = np.full(1, 0 if fill is None else fill, table.dtype)
-    if raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
-        index = _index(places, table.shape[1])
-        loop = _gather_along_loop(name_of(raw.dtype), name_of(position.dtype), index, wrap, fill is None)
-    else:
-        loop = _take_along_loop(name_of(raw.dtype), name_of(position.dtype), wrap, fill is None)
-    threads = thread_count() if position.size >= _SHARED else 1
-    arrays = raw, position, out.view(raw.dtype), fills
-    loop(-(-rows // chunk), (rows, columns, chunk, table.shape[1]), arrays, threads)
-    return out
 
 
 def _known_columns(columns: int) -> int:
@@ -401,71 +449,6 @@ def _gather_loop(dtype: str, form: PositionForm, index: str) -> WorkLoop:
 
 def _chunk_names(form: PositionForm) -> tuple[str, ...]:
     return ("count", "columns", "chunk", *form.numbers)
-
-
-@recent(64)
-def _gather_along_loop(dtype: str, position: str, index: str, wrap: bool, clip: bool) -> WorkLoop:
-    """Unit: a run of rows, vector by vector; `index` is the type of positions in registers."""
-
-    def body(w: Function, unit: str) -> None:
-        begin = w.integer("mul", unit, "%chunk")
-        end = w.least("%count", w.integer("add", begin, "%chunk"))
-        zero = w.constant(0, index)
-        size = w.convert(w.splat("%size", "int64"), index)
-        last = w.sub(size, w.constant(1, index))
-        fill = w.scalar("%fills", dtype)
-
-        def row(i: str, _: list[str]) -> None:
-            table = w.element("%table", w.integer("mul", i, "%size"), dtype)
-            first = w.integer("mul", i, "%columns")
-
-            def part(j: str, mask: str | None) -> None:
-                k = w.integer("add", first, j)
-                at = w.convert(w.load(w.element("%position", k, position), position, mask), index)
-                if wrap:
-                    at = w.select(w.compare("lt", at, zero), w.add(at, size), at)
-                if clip:
-                    at, inside = w.maximum(w.minimum(at, last), zero), None
-                else:
-                    inside = w.binary("and", w.compare("lt", at, size), w.compare("ge", at, zero))
-                # Masked-out lanes have position 0, which is in the table.
-                w.store(w.gather(table, at, dtype, inside, fill), w.element("%out", k, dtype), mask)
-
-            w.parts("%columns", part)
-
-        w.loop(begin, end, row)
-
-    return WorkLoop(
-        ("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), lanes_of(dtype, index), body
-    )
-
-
-@recent(64)
-def _take_along_loop(dtype: str, position: str, wrap: bool, clip: bool) -> WorkLoop:
-    """Unit: a run of rows."""
-    form = PositionForm(position, 1, True, wrap, clip)
-
-    def body(w: Function, unit: str) -> None:
-        begin = w.integer("mul", unit, "%chunk")
-        end = w.least("%count", w.integer("add", begin, "%chunk"))
-
-        def row(i: str, _: list[str]) -> None:
-            table = w.element("%table", w.integer("mul", i, "%size"), dtype)
-            first = w.integer("mul", i, "%columns")
-
-            def element(j: str, _: list[str]) -> None:
-                k = w.integer("add", first, j)
-                at, inside = number_at(w, w.element("%position", k, position), "%size", form)
-                here = w.element(table, at, dtype)
-                if not clip:
-                    here = w.value(f"select i1 {inside}, ptr {here}, ptr %fills")
-                w.store(w.load(here, dtype), w.element("%out", k, dtype))
-
-            w.loop(0, "%columns", element, occurs=False)
-
-        w.loop(begin, end, row)
-
-    return WorkLoop(("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), 1, body)
 
 
 @recent(64)

@@ -13,18 +13,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.split_dims import OwnParts, cut, move_axes_in, own_parts, reduce_axes
 from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.one_window import OneWindow
-from shardwise.ops.indexing.row_loops import combined_rows
+from shardwise.ops.indexing.row_loops import RowCombiner, row_combiner
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.indexing.windows import OverwritingKernel, combine_rows, in_bounds, linear_index, write_windows
+from shardwise.runtime.address import address
 from shardwise.runtime.blocks import expand_dim
 from shardwise.runtime.copies import reshape_block, row_major
 from shardwise.runtime.env import Env
+from shardwise.runtime.loops import Call
 from shardwise.runtime.monoids import MONOIDS
 
 _ONE_THREAD = 1 << 16  # elements of a window; more are divided among threads
@@ -41,6 +44,13 @@ _UFUNCS: dict[str, Callable[..., Any] | None] = {
 }
 
 
+class _DirectCall(NamedTuple):
+    """A call on the addresses of the operand, the updates and the columns: each the number of a block of positions, and bytes in it."""
+
+    call: Call
+    columns: tuple[tuple[int, int], ...]
+
+
 class ScatterKernel(OverwritingKernel):
     """The kernel with its params bound; vectors of positions are one block, or one for each of their columns."""
 
@@ -49,6 +59,7 @@ class ScatterKernel(OverwritingKernel):
         self._one: OneWindow | None = None
         split = params["operand_axes"] or ()
         self._is_whole = not any(split) and not params["update_axes"] and not params.get("sum_axes")
+        self._direct = Bounded[tuple[Any, ...], _DirectCall | None](LAYOUTS)
 
     def run(self, blocks: tuple[Ndarray, ...], owned: bool) -> Ndarray:
         """The operand with the updates put or combined into it."""
@@ -57,7 +68,36 @@ class ScatterKernel(OverwritingKernel):
             one = self._one or self._one_window(operand, positions, updates)
             if one is not None:
                 return one.write_window(operand, [n for p in positions for n in p.reshape(-1).tolist()], updates, owned)
+        if self._is_whole:
+            key = (operand.shape, updates.shape, updates.strides, *[(p.shape, p.strides) for p in positions])
+            try:
+                direct = self._direct[key]
+            except KeyError:
+                direct = self._direct[key] = self._find_direct(operand, positions, updates)
+            if direct is not None:
+                work = operand if owned and operand.flags.c_contiguous else row_major(operand)
+                places = [address(positions[i]) + offset for i, offset in direct.columns]
+                direct.call(address(work), address(updates), *places)
+                return work
         return _scatter(self._env, operand, positions, updates, **self._params, owned=owned)
+
+    def _find_direct(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray) -> _DirectCall | None:
+        """The call that combines rows with the operand, where it reads positions and updates where they lie."""
+        params, combine = self._params, _UFUNCS[self._params["combine"]]
+        numbers, mode = params["dimension_numbers"], params["mode"]
+        how = _WindowWrites(self._env.lead, numbers, mode, params["unique_indices"], params["wrap_negative"], combine, False)
+        places = [(i, c) for i, p in enumerate(positions) for c in range(p.shape[-1])]
+        columns = _columns(positions)
+        rows = _as_rows(how, operand, columns, updates)
+        if rows is None or rows.pairs or rows.has_loops or not operand.size or not columns[0].size:
+            return None
+        found = rows.combiner(operand.dtype, updates)[0]
+        if found is None or found.runs > 1 or address(found.rows) != address(updates):
+            return None
+        offsets = [address(c) - address(positions[i]) for c, (i, _) in zip(found.columns, places, strict=True)]
+        if any(at != c * positions[i].strides[-1] for at, (i, c) in zip(offsets, places, strict=True)):
+            return None  # a copy
+        return _DirectCall(found.call, tuple((i, at) for at, (i, _) in zip(offsets, places, strict=True)))
 
     def _one_window(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray) -> OneWindow | None:
         """How the only window is written; None where rows are combined by threads, or by code that knows which of two zeros is less."""
@@ -114,12 +154,20 @@ def _scatter(
         numbers, positions, updates = _one_after_other(env, numbers, positions, updates, sum_axes, combine)
     how = _WindowWrites(env.lead, numbers, mode, unique_indices, wrap_negative, _UFUNCS[combine], owned)
     parts = own_parts(env, operand, operand_axes, *positions, updates)
+    columns = _columns(positions)
     index_shape = np.broadcast_shapes(*(p.shape[:-1] for p in positions))
-    columns = [np.broadcast_to(p[..., c], index_shape) for p in positions for c in range(p.shape[-1])]
     out = None if parts.begins else _scatter_rows(how, parts.block, columns, updates)
     if out is None:
         out = _scatter_windows(how, parts, columns, updates, index_shape[: env.lead])
     return cut(env, out, operand_axes) if parts.are_joined and operand_axes is not None else out
+
+
+def _columns(positions: Sequence[Ndarray]) -> list[Ndarray]:
+    """The numbers of all positions for each indexed dim, of one shape."""
+    if len(positions) == 1:
+        return [positions[0][..., c] for c in range(positions[0].shape[-1])]
+    shape = np.broadcast_shapes(*(p.shape[:-1] for p in positions))
+    return [np.broadcast_to(p[..., c], shape) for p in positions for c in range(p.shape[-1])]
 
 
 class _WindowWrites(NamedTuple):
@@ -230,13 +278,40 @@ def _whole_dims_as_loops(
     return how._replace(lead=lead + extra, numbers=numbers), [np.expand_dims(c, ones) for c in columns]
 
 
-def _scatter_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray) -> Ndarray | None:
+class _AsRows(NamedTuple):
+    """A scatter of whole rows: `how`, with the dims along which each window is whole as loops, the `columns` of the positions' numbers for
+    each indexed dim, the shape of the operand without loops, and the pairs of dims that go together.
+    """
+
+    how: _WindowWrites
+    columns: Sequence[Ndarray]
+    shape: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
+    has_loops: bool
+
+    @property
+    def table(self) -> tuple[int, int]:
+        """The shape of the operand as a table of rows, if there are neither loops nor pairs."""
+        count = len(self.columns)
+        return math.prod(self.shape[:count]), math.prod(self.shape[count:])
+
+    def combiner(self, dtype: np.dtype[Any], updates: Ndarray) -> tuple[RowCombiner | None, list[Ndarray], Ndarray]:
+        """How rows are combined with such a table, with the columns and the rows."""
+        columns, dims = [c.reshape(-1) for c in self.columns], self.how.numbers.scatter_dims_to_operand_dims
+        table = self.table
+        rows = reshape_block(updates, (len(columns[0]), table[1]))
+        grid, clip = PositionDims.of(self.shape[: len(columns)], dims), self.how.mode is GatherScatterMode.CLIP
+        found = row_combiner(table, dtype, columns, rows, self.how.ufunc, grid=grid, wrap=self.how.wrap, clip=clip)
+        return found, columns, rows
+
+
+def _as_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray) -> _AsRows | None:
     """The common case: whole rows at positions in the first dims, behind those along which each window is whole. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape.
     """
     how, columns = _whole_dims_as_loops(how, operand, columns, updates)
-    lead, numbers, mode, unique, wrap, ufunc, owned = how
+    lead, numbers = how.lead, how.numbers
     dims = numbers.scatter_dims_to_operand_dims
     count = len(dims)
     if not count:
@@ -252,16 +327,31 @@ def _scatter_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarra
         or updates.shape[lead + batch :] != shape[first:]
     ):
         return None
-    clip = mode is GatherScatterMode.CLIP
-    if pairs or any(n != 1 for x in (operand, columns[0], updates) for n in x.shape[:lead]):
+    has_loops = any(n != 1 for x in (operand, columns[0], updates) for n in x.shape[:lead])
+    return _AsRows(how, columns, shape, pairs, has_loops)
+
+
+def _scatter_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray) -> Ndarray | None:
+    """The common case, as `_as_rows` has it; None in other cases."""
+    found = _as_rows(how, operand, columns, updates)
+    if found is None:
+        return None
+    lead, numbers, mode, unique, wrap, ufunc, owned = found.how
+    dims, clip, columns, shape = (
+        numbers.scatter_dims_to_operand_dims,
+        mode is GatherScatterMode.CLIP,
+        found.columns,
+        found.shape,
+    )
+    if found.pairs or found.has_loops:
         return combined_mapped_rows(
-            operand, lead, columns, dims, pairs, updates, ufunc, wrap=wrap, clip=clip, owned=owned
+            operand, lead, columns, dims, found.pairs, updates, ufunc, wrap=wrap, clip=clip, owned=owned
         )
     work = operand if owned and operand.flags.c_contiguous else row_major(operand)
-    table = work.reshape(math.prod(shape[:count]), math.prod(shape[count:]))
-    columns = [c.reshape(-1) for c in columns]
-    rows = reshape_block(updates, (len(columns[0]), table.shape[1]))
-    if combined_rows(table, columns, rows, ufunc, grid=PositionDims.of(shape[:count], dims), wrap=wrap, clip=clip):
+    table = work.reshape(found.table)
+    combiner, columns, rows = found.combiner(table.dtype, updates)
+    if combiner is not None:
+        combiner.combine(table)
         return work
     starts = list(columns)
     keep: Ndarray | None = None
@@ -269,7 +359,7 @@ def _scatter_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarra
         starts[d], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
         if inside is not None and not clip:
             keep = inside if keep is None else keep & inside
-    position = linear_index(starts, shape[:count], starts[0].shape)
+    position = linear_index(starts, shape[: len(columns)], starts[0].shape)
     if keep is not None:
         position, rows = position[keep], rows[keep]
     combine_rows(table, position, rows, ufunc, unique)

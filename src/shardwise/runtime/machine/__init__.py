@@ -1,6 +1,7 @@
 """Machine code: written as LLVM text, compiled, kept on disk, loaded; and the threads that run it.
 
-Besides these names it offers the modules `kernel_store`, `libm`, `libm_angles`, `libm_powers`, `llvm`, `outside` and `processor`.
+Besides these names it offers the modules `kernel_store`, `libm`, `libm_angles`, `libm_powers`, `libm_special`, `llvm`, `outside` and
+`processor`.
 """
 
 from typing import TYPE_CHECKING
