@@ -11,6 +11,7 @@ import pytest
 import shardwise
 from shardwise import lax
 from shardwise.base.errors import NonConcreteBooleanIndexError, ShardingTypeError, TypePromotionError
+from shardwise.ir import trace_program
 from shardwise.numpy.at import at
 from shardwise.numpy.putting import put, put_along_axis
 from shardwise.ops.rules.convert import as_array
@@ -75,6 +76,44 @@ def test_sharding_never_changes_what_is_written(name):
         where, rebuild = dynamic(index)
         write = shardwise.jit(lambda x, where, v, rebuild=rebuild: getattr(at(x)[rebuild(where)], name)(v))
         np.testing.assert_array_equal(write(placed, where, values), want, err_msg=f"{index}")
+
+
+GRIDS = {
+    "even": np.s_[..., ::2],
+    "odd rows": np.s_[1::2],
+    "backwards": np.s_[:, ::-2],
+    "within": np.s_[:, 1:8:2],
+    "of most rows": np.s_[:5, ::2],
+    "new dims": np.s_[None, :, 1::2, None],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool", "int32", "complex64", "bfloat16"])
+@pytest.mark.parametrize("name", GRIDS)
+def test_strided_slices_of_half_a_value_are_written_in_one_loop(name, dtype):
+    index = GRIDS[name]
+    x = data((6, 8)).astype(dtype)
+    values = RNG.integers(0, 5, x[index].shape).astype(dtype)
+    want = x.copy()
+    want[index] = values
+    got = shardwise.jit(lambda x, v: at(x)[index].set(v))(x, values)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+    types = [as_array(a).aval for a in (x, values)]
+    program, _ = trace_program(lambda x, v: [at(x)[index].set(v)], types)
+    assert "scatter" not in [e.op.name for e in program.equations]
+    shown = str(shardwise.make_jaxpr(lambda x, v: at(x)[index].set(v))(x, values))
+    assert "scatter" in shown and "select_n" not in shown
+
+
+def test_strided_slices_of_keys_and_of_a_small_part_are_scattered():
+    keys = shardwise.random.split(shardwise.random.key(0), 8)
+    got = shardwise.random.key_data(shardwise.jit(lambda x: at(x)[1::2].set(x[0]))(keys))
+    want = np.array(shardwise.random.key_data(keys))
+    want[1::2] = want[0]
+    np.testing.assert_array_equal(got, want)
+    program, _ = trace_program(lambda x: [at(x)[::3].set(0.0)], [as_array(data((9,))).aval])
+    assert "scatter" in [e.op.name for e in program.equations]
 
 
 def test_the_result_lies_as_the_operand():

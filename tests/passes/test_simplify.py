@@ -136,3 +136,23 @@ def test_equal_loops_get_one_cheaper_body():
     assert len(loops) == 3
     assert len(names(out)) > 6  # what fission put around the loops
     assert len({id(e.params["body"]) for e in loops}) == 1
+
+
+def test_pads_that_only_cut_are_views():
+    """As the slopes of pads are."""
+
+    def cut(*config):
+        return simplified(lambda x: [lax.pad(x, np.float32(0), config)])
+
+    out = cut((-1, 0, 0), (0, -2, 0))
+    assert names(out) == ["slice"] and out.outputs[0].aval.shape == (3, 2)
+    assert names(cut((-1, 1, 0), (0, 0, 0))) == names(cut((-1, 0, 1), (0, 0, 0))) == ["pad"]
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    got = sw.jit(lambda x: lax.pad(x, np.float32(0), ((-1, 0, 0), (0, -2, 0))))(x)
+    np.testing.assert_array_equal(got, x[1:, :2])
+    nothing = sw.jit(lambda x: lax.pad(x, np.float32(0), ((-3, -1, 0), (0, 0, 0))))(x)
+    assert nothing.shape == (0, 4)
+    slopes = sw.grad(lambda x: (lax.pad(x, np.float32(0), ((1, 2, 0), (-1, 0, 1))) ** 2).sum())
+    want = 2 * x
+    want[:, 0] = 0
+    np.testing.assert_array_equal(sw.jit(slopes)(x), want)

@@ -124,3 +124,20 @@ def test_a_copy_is_transformed_in_place(kind, order, monkeypatch):
     monkeypatch.setattr(fft_module, "_IN_PLACE", 1)
     np.testing.assert_array_equal(fft_p.kernel(env, x, **params), want)
     np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize(
+    "shape, dims", [((3, 8), 1), ((2, 7), 1), ((5, 6), 2), ((6, 5), 2), ((2, 3, 4, 1), 3), ((0, 4), 1), ((2, 2), 1)]
+)
+def test_slopes_of_half_spectra(shape, dims):
+    """They are sums over the spectrum, by the definition."""
+    lengths = shape[len(shape) - dims :]
+    half = (*shape[:-1], shape[-1] // 2 + 1)
+    ct = (RNG.normal(size=half) + 1j * RNG.normal(size=half)).astype("c8")
+    got = jax.vjp(lambda x: fft(x, "rfft", lengths), jnp.zeros(shape))[1](jnp.asarray(ct))[0]
+    want = ct.astype("c16")
+    for d, n in zip(range(len(shape) - dims, len(shape)), lengths, strict=True):
+        places = np.arange(want.shape[d])
+        waves = np.exp(-2j * np.pi * np.outer(places, np.arange(n)) / n)
+        want = np.moveaxis(np.tensordot(want, waves, (d, 0)), -1, d)
+    np.testing.assert_allclose(got, want.real, rtol=1e-5, atol=1e-5)

@@ -56,10 +56,33 @@ def test_parts_of_larger_matrices(name):
         np.testing.assert_allclose(out, np.matmul(a, b, dtype=np.float64), rtol=3e-5, atol=1e-5)
 
 
+UNEVEN = {
+    "some of each four": lambda x: x[: 2 * COUNT // 4 * 4].reshape(-1, 4, 8, 8)[:, :3, :3, :3],
+    "in the other order": lambda x: x[: COUNT // 5 * 5, :3, :1].reshape(5, -1, 3, 1).swapaxes(0, 1),
+    "rows": lambda x: x[: COUNT // 2 * 2, :1, 2:5].reshape(2, -1, 1, 3).swapaxes(0, 1),
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_matrices_that_are_not_evenly_spaced_are_copied(name):
+    x = np.random.default_rng(0).normal(size=(2 * COUNT, 8, 8)).astype(np.float32)
+    part = UNEVEN[name](x)
+    dense = np.ascontiguousarray(part)
+    for a, b in ((part, dense.swapaxes(-1, -2)), (dense.swapaxes(-1, -2), part), (part, part.swapaxes(-1, -2))):
+        out = np.full((*a.shape[:-1], b.shape[-1]), np.nan, np.float32)
+        assert stacked_product(a, b, out) is not None
+        matmul(a, b, out)
+        np.testing.assert_allclose(out, np.matmul(a, b, dtype=np.float64), rtol=3e-5, atol=1e-5)
+
+
 def test_what_is_left_to_others():
     x = np.ones((COUNT, 3, 3), np.float32)
-    uneven = np.ones((COUNT // 3, 4, 3, 3), np.float32)[:, :3]
-    assert stacked_product(uneven, uneven, np.empty((COUNT // 3, 3, 3, 3), np.float32)) is None
+    many = np.ones((COUNT, 4, 9, 9), np.float32)[:, :3]  # too large to be copied
+    assert stacked_product(many, many, np.empty((COUNT, 3, 9, 9), np.float32)) is None
+    one = np.ones((1, 3, 3, 3), np.float32)  # for several products each
+    assert stacked_product(one, np.ones((COUNT, 3, 3, 3), np.float32), np.empty((COUNT, 3, 3, 3), np.float32)) is None
+    for out in (np.empty((COUNT, 4, 3, 3), np.float32)[:, :3], np.empty((3, COUNT, 3, 3), np.float32).swapaxes(0, 1)):
+        assert stacked_product(many[..., :3, :3], many[..., :3, :3], out) is None
     for a, b in itertools.product(
         (x[:10], x.astype(np.complex64), np.ones((COUNT, 3, costs.STACKED_MOST + 1), np.float32)), (x,)
     ):

@@ -145,23 +145,32 @@ def _by_library(x: Ndarray, fft_type: FftType, fft_lengths: tuple[int, ...], in_
 
 
 def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> list[Any]:
-    """The transforms are symmetric matrices; of half a spectrum the other half is zero, or each inner element counts twice."""
+    """The transforms are symmetric matrices. Inner elements of half a spectrum stand for two: its slopes, and those by it, come from the
+    other of both transforms, with weights.
+    """
     if fft_type in (FftType.FFT, FftType.IFFT):
         return [do.fft(ct, fft_type=fft_type, fft_lengths=fft_lengths)]
-    last = ct.ndim - 1
-    edges = lambda more: tuple((0, more if d == last else 0, 0) for d in range(ct.ndim))  # noqa: E731
+    last, points = ct.ndim - 1, prod(fft_lengths)
     if fft_type is FftType.RFFT:
-        full = do.pad(ct, 0, padding_config=edges(fft_lengths[-1] - ct.shape[last]))
-        return [do.real(do.fft(full, fft_type=FftType.FFT, fft_lengths=fft_lengths))]
+        half = do.mul(do.conj(ct), _half_weights(ct, fft_lengths[-1], points, points / 2))
+        return [do.fft(half, fft_type=FftType.IRFFT, fft_lengths=fft_lengths)]
     if not ct.size:  # nothing came out, so nothing goes back
         return [full_cotangent(x.aval)]
     half = do.conj(do.fft(ct, fft_type=FftType.RFFT, fft_lengths=fft_lengths))
-    place = do.iota(dtype=np.dtype(np.int32), shape=half.shape, dimension=last, out_sharding=None)
-    middle = scalar((fft_lengths[-1] + 1) // 2, place.dtype)
-    twice = do.and_(do.gt(place, scalar(0, place.dtype)), do.lt(place, middle))
-    out = do.mul(half, do.select_n(twice, scalar(1 / prod(fft_lengths), half.dtype), 2 / prod(fft_lengths)))
+    out = do.mul(half, _half_weights(half, fft_lengths[-1], 1 / points, 2 / points))
     missing = x.aval.shape[last] - out.shape[last]
-    return [do.pad(out, 0, padding_config=edges(missing)) if missing else out]
+    edges = tuple((0, missing if d == last else 0, 0) for d in range(ct.ndim))
+    return [do.pad(out, 0, padding_config=edges) if missing else out]
+
+
+def _half_weights(spectrum: Any, length: int, edge: float, middle: float) -> Any:
+    """Weights of half a spectrum of `length` points, in its shape: `middle` of elements that stand for two, `edge` of others."""
+    last, dtype = spectrum.ndim - 1, spectrum.dtype
+    place = do.iota(dtype=np.dtype(np.int32), shape=(spectrum.shape[last],), dimension=0, out_sharding=None)
+    ends = scalar((length + 1) // 2, place.dtype)
+    twice = do.and_(do.gt(place, scalar(0, place.dtype)), do.lt(place, ends))
+    row = do.select_n(twice, scalar(edge, dtype), scalar(middle, dtype))
+    return do.broadcast_in_dim(row, shape=spectrum.shape, broadcast_dimensions=(last,), out_sharding=None)
 
 
 def _fft_algorithm(ins: Types, outs: Types, params: Params) -> Steps:

@@ -11,7 +11,20 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.shapes import Ints, Ndarray
-from shardwise.ir import Array, Box, Equation, Halo, ShapedArray, Shown, SmallForm, bind, define_op, literal
+from shardwise.ir import (
+    Array,
+    Box,
+    Equation,
+    Halo,
+    Program,
+    ShapedArray,
+    Shown,
+    SmallForm,
+    Var,
+    bind,
+    define_op,
+    literal,
+)
 from shardwise.ir.explicit import varying_specs
 from shardwise.ir.key_uses import KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
@@ -405,6 +418,20 @@ def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, padding_config:
     return out, do.pad(t, beside, padding_config=padding_config)
 
 
+def _cutting_pad_as_slice(eqn: Equation, devices: int) -> Program | None:
+    """A pad that only cuts elements away, as the slopes of others are, as a view."""
+    del devices
+    (x, fill), out, config = (a.aval for a in eqn.inputs), eqn.outputs[0].aval, eqn.params["padding_config"]
+    gaps = any(i and n > 1 for n, (_, _, i) in zip(x.shape, config, strict=True))
+    if gaps or any(low > 0 or high > 0 for low, high, _ in config) or x.update(shape=out.shape) != out:
+        return None
+    old, unused, new = Var(x), Var(fill), Var(out)
+    limits = tuple(n + high for n, (_, high, _) in zip(x.shape, config, strict=True))
+    params = {"start_indices": tuple(-low for low, _, _ in config), "limit_indices": limits, "strides": None}
+    view = Equation(slice_p, (old,), (new,), params, eqn.source)
+    return Program((old, unused), (view,), (new,), 0, eqn.op.name)
+
+
 def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) -> list[Any]:
     """The operand's cotangent is `ct` at its positions, by the opposite padding and strides; the value's is the sum of the rest."""
     inside = do.pad(ct, strong(0, ct.dtype), padding_config=tuple((-lo, -hi, 0) for lo, hi, _ in padding_config))
@@ -431,6 +458,7 @@ pad_p = define_op(
     halo=_pad_halo,
     boxes=_pad_boxes,
     partition=spread_partition,
+    rewrite=_cutting_pad_as_slice,
     small=SmallForm(later("shardwise.runtime.small", "write_pad")),
     additive=(0, 1),
     jvp=_pad_jvp,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from math import prod
 
@@ -10,6 +11,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime import costs
+from shardwise.runtime.copies import row_major
 from shardwise.runtime.loops import Spaced, StackLoop, WorkLoop
 from shardwise.runtime.machine import Lane, Lanes, available, thread_count
 from shardwise.runtime.products.stacked_rows import Stack, rows_loop
@@ -44,14 +46,31 @@ class RowsProduct:
         self._loop(self._units, self._numbers, (b, a, out) if self._swapped else (a, b, out), self._threads)
 
 
-def stacked_product(a: Ndarray, b: Ndarray, out: Ndarray) -> StackedProduct | RowsProduct | None:
-    """How to compute products of small matrices, if there are many, evenly spaced, and results dense, turned or not; else None."""
+def stacked_product(a: Ndarray, b: Ndarray, out: Ndarray) -> Callable[[Ndarray, Ndarray, Ndarray], None] | None:
+    """How to compute products of small matrices, if there are many, and results dense, turned or not; else None. Operands that are not
+    evenly spaced are copied, which for matrices of few elements takes less time than a call for each.
+    """
+    (m, k), n, batch = a.shape[-2:], b.shape[-1], out.shape[:-2]
+    if prod(batch) < costs.STACKED_FEWEST or max(m, k, n) > costs.STACKED_MOST or out.dtype.char not in _DTYPES:
+        return None
+    stacks = [_stack(x, batch) for x in (a, b)]
+    copied = [stack is None and x.shape[:-2] == batch for stack, x in zip(stacks, (a, b), strict=True)]
+    if not available() or (any(copied) and max(m, k, n) > costs.STACKED_LARGEST):
+        return None
+    left, right = (_dense(x) if own else stack for x, stack, own in zip((a, b), stacks, copied, strict=True))
+    product = None if left is None or right is None else _product_of(a, b, out, left, right)
+    if product is None or not any(copied):
+        return product
+    copies = [row_major if own else np.asarray for own in copied]
+    return lambda a, b, out: product(copies[0](a), copies[1](b), out)
+
+
+def _product_of(a: Ndarray, b: Ndarray, out: Ndarray, left: Stack, right: Stack) -> StackedProduct | RowsProduct | None:
+    """The same for operands that lie as `left` and `right` say."""
     (m, k), n, batch = a.shape[-2:], b.shape[-1], out.shape[:-2]
     char, count, size = out.dtype.char, prod(batch), out.itemsize
-    if count < costs.STACKED_FEWEST or max(m, k, n) > costs.STACKED_MOST or char not in _DTYPES or not available():
-        return None
-    left, right, result = (_stack(x, batch) for x in (a, b, out))
-    if left is None or right is None or result is None or result.step != m * n * size:
+    result = _stack(out, batch)
+    if result is None or result.step != m * n * size:
         return None
     if (n == 1 or result.across == size) and (m == 1 or result.down == n * size):
         swapped = False
@@ -66,6 +85,12 @@ def stacked_product(a: Ndarray, b: Ndarray, out: Ndarray) -> StackedProduct | Ro
     if max(m, k, n) > costs.STACKED_LARGEST:
         return None
     return StackedProduct(count, _loop(_DTYPES[char], (m, k, n), left, right, swapped))
+
+
+def _dense(x: Ndarray) -> Stack:
+    """How the matrices of a dense copy lie."""
+    down = x.shape[-1] * x.itemsize
+    return Stack(x.shape[-2] * down, down, x.itemsize)
 
 
 def _stack(x: Ndarray, batch: Ints) -> Stack | None:
