@@ -505,7 +505,14 @@ def made_and_returned(lib: Any) -> Any:
         lib.jacrev(aux, has_aux=True)(x)[1],
     ]
     squared = lambda y: lib.jvp(lambda z: lib.new_ref(z * y), (y,), (y,))[1][...]  # noqa: E731
-    return primal[...], tangent[...], out[...], pushed, [r[...] for r in beside], [wrap(squared)(x) for wrap in (lib.jit, lib.grad)]
+    return (
+        primal[...],
+        tangent[...],
+        out[...],
+        pushed,
+        [r[...] for r in beside],
+        [wrap(squared)(x) for wrap in (lib.jit, lib.grad)],
+    )
 
 
 def closed_over_and_returned(lib: Any) -> Any:

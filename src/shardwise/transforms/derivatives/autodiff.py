@@ -275,7 +275,9 @@ def value_and_grad(
         _check_reduce_axes(reduce_axes)
         out, pull, aux, found = pullback(partial, tuple(chosen), has_aux)
         if any(is_reference(own) for _, own in found):
-            raise TypeError("Gradient only defined for scalar-output functions. Output has a Ref: return its array, ref[...].")
+            raise TypeError(
+                "Gradient only defined for scalar-output functions. Output has a Ref: return its array, ref[...]."
+            )
         value = _check_scalar(out, holomorphic, "grad")
         one = full_cotangent(value.aval, 1)
         grads = pull(tree_unflatten(tree_structure(out), [one]))

@@ -97,7 +97,9 @@ def jacfwd(
             results, pushed = jvp(partial, tuple(ps), tangents)
             leaves = tree_flatten(results)[0]
             if any(map(is_reference, leaves)):
-                raise ValueError("jacfwd takes apart arrays, and the function returns a Ref. Return its array, ref[...].")
+                raise ValueError(
+                    "jacfwd takes apart arrays, and the function returns a Ref. Return its array, ref[...]."
+                )
             types[:] = [as_value(leaf).aval for leaf in leaves]
             for leaf in tree_flatten(pushed)[0] if holomorphic else ():
                 check_output(leaf, holomorphic, "jacfwd")
