@@ -123,7 +123,7 @@ def check_requested(dtype: Any, fn_name: str = "") -> DType:
         raise ValueError(f"A dtype is needed{where}, got None.")
     if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
         return canonicalize(_PYTHON_TYPES[dtype])
-    if hasattr(dtype, "weak_type"):
+    if hasattr(dtype, "weak_type") and hasattr(dtype, "__array__"):
         advice = f"An array was passed as a dtype{where}: pass its type, dtype=arr.dtype."
         if not config.dialect.functions.bad_uses_warn:
             raise ValueError(advice)

@@ -68,6 +68,8 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     """
     if isinstance(from_, Array | Literal):
         from_ = from_.dtype
+    if isinstance(to, np.ndarray):
+        raise TypeError("can_cast: `to` is a dtype, got an array. Pass its type, arr.dtype.")
     return np.can_cast(getattr(from_, "dtype", from_), getattr(to, "dtype", to), casting)  # type: ignore[arg-type]
 
 

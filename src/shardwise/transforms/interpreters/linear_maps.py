@@ -84,8 +84,8 @@ class LinearMap:
         for i, *_ in self.returned:
             if not isinstance(leaves[i], Reference):
                 raise ValueError(
-                    f"unexpected JAX type for argument to VJP function: got {leaves[i]!r}, but expected a Ref, as the corresponding result is "
-                    "one. Return its array, ref[...], from the function that is differentiated."
+                    f"unexpected JAX type for argument to VJP function: got {leaves[i]!r}, but expected a Ref, as the corresponding "
+                    "result is one. Return its array, ref[...], from the function that is differentiated."
                 )
             leaves[i] = leaves[i].held()
         cts = [_cotangent_in(t, c) for t, c in zip(self.out_types[:count], leaves, strict=True)]
