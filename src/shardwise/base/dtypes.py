@@ -116,7 +116,7 @@ def check_requested(dtype: Any, fn_name: str = "") -> DType:
 
     Python's `int`, `float` and `complex` mean the default width. Any other 64-bit type warns (UserWarning)
     when it is narrowed. Raises TypeError for types that arrays cannot hold, ValueError for None and, in the
-    dialect 0.10, for an array in place of its dtype (a DeprecationWarning in 0.5).
+    dialect 0.10, for an array in place of its dtype (a DeprecationWarning in 0.5); structs of a dtype stand for it.
     """
     where = f" in {fn_name}" if fn_name else ""
     if dtype is None:

@@ -61,7 +61,7 @@ def result_type(*args: Any) -> Any:
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
-    """Whether values of dtype `from_` may be cast to `to` under NumPy's rule `casting`.
+    """Whether values of dtype `from_` may be cast to `to` under NumPy's rule `casting`. TypeError if `to` is an array of NumPy's.
 
     >>> jnp.can_cast(jnp.int32, jnp.int8)
     False

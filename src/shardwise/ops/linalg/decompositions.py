@@ -201,7 +201,7 @@ lu_pivots_to_permutation_p = define_matrix_op(
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
-    """The row permutation that successive pivots make: i32[..., k] -> i32[..., permutation_size].
+    """The row permutation that successive pivots make: i32[..., k] -> i32[..., permutation_size]. TypeError for other dtypes.
 
     >>> lax.linalg.lu_pivots_to_permutation(jnp.array([1, 1]), 2)
     Array([1, 0], dtype=int32)
