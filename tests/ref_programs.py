@@ -488,7 +488,47 @@ def traced_once(lib: Any) -> Any:
     return found, lib.grad(of_new)(3.0), lib.jit(lib.grad(of_new))(3.0), r[...], np.int32(len(counted))
 
 
+def made_and_returned(lib: Any) -> Any:
+    double = lambda x: lib.new_ref(2 * x)  # noqa: E731
+    x, t = np.float32(3), np.float32(5)
+    primal, tangent = lib.jvp(double, (x,), (t,))
+    primal[...] = np.float32(7)
+    out, push = lib.linearize(double, x)
+    pushed = [push(t)[...], push(x)[...]]
+    aux = lambda y: (y, double(y))  # noqa: E731
+    beside = [
+        lib.vjp(double, x)[0],
+        lib.vjp(aux, x, has_aux=True)[2],
+        lib.linearize(aux, x, has_aux=True)[2],
+        lib.jvp(aux, (x,), (t,), has_aux=True)[2],
+        lib.grad(aux, has_aux=True)(x)[1],
+        lib.jacrev(aux, has_aux=True)(x)[1],
+    ]
+    squared = lambda y: lib.jvp(lambda z: lib.new_ref(z * y), (y,), (y,))[1][...]  # noqa: E731
+    return (
+        primal[...],
+        tangent[...],
+        out[...],
+        pushed,
+        [r[...] for r in beside],
+        [wrap(squared)(x) for wrap in (lib.jit, lib.grad)],
+    )
+
+
+def closed_over_and_returned(lib: Any) -> Any:
+    r = lib.new_ref(np.float32(1))
+    f = lambda x: (r, x)  # noqa: E731
+    x = np.float32(3)
+    (primal, _), (tangent, _) = lib.jvp(f, (x,), (x,))
+    linearized, push = lib.linearize(f, x)
+    back, pull = lib.vjp(f, x)
+    same = [np.bool_(other is r) for other in (primal, tangent, linearized[0], back[0], push(x)[0])]
+    passed = lib.linearize(lambda q: q, lib.new_ref(x))[1](lib.new_ref(x))
+    return same, tangent[...], push(x)[0][...], pull((lib.new_ref(x), x)), passed[...]
+
+
 PROGRAMS = [
+    made_and_returned, closed_over_and_returned,
     tangents_of_refs, tangents_of_mapped_refs, tangents_of_other_refs, cotangents_beside_refs, traced_once,
     views_as_arguments, view_in_grad, vmap_of_calls_that_read, without_derivatives,
     read_by_an_inner_custom_vjp,

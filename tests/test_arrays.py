@@ -205,3 +205,57 @@ def test_shards_of_a_deleted_array_have_no_data(mesh):
     x.delete()
     with pytest.raises(RuntimeError, match=r"deleted with shape=float32\[8\]"):
         _ = first.data
+
+
+ATTRIBUTES = "foo name data sum shape dtype T at sharding aval __dict__ __class__".split()
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+@pytest.mark.parametrize("make", [lambda lib: lib.numpy.ones(3), lambda lib: lib.random.key(0)], ids=["array", "key"])
+def test_users_hang_attributes_on_arrays_as_on_those_of_jax(make, attribute):
+    found = []
+    for lib in (sw, pytest.importorskip("jax")):
+        x = make(lib)
+        try:
+            setattr(x, attribute, 1)
+            found.append(getattr(x, attribute))
+        except (AttributeError, TypeError) as error:
+            found.append(type(error).__mro__[0].__name__)
+    assert attribute == "aval" or found[0] == found[1]
+    assert "attribute" not in vars(make(sw))
+
+
+DELETED = {
+    "devices": lambda lib, x: x.devices(),
+    "device": lambda lib, x: x.device,
+    "op": lambda lib, x: x + 1,
+    "compiled": lambda lib, x: lib.jit(lambda v: v + 1)(x),
+    "closed over": lambda lib, x: lib.jit(lambda: x + 1)(),
+    "device_put": lambda lib, x: lib.device_put(x, lib.devices()[0]),
+    "NumPy": lambda lib, x: np.asarray(x),
+    "index": lambda lib, x: x[0],
+    "pickle": lambda lib, x: pickle.dumps(x),
+    "DLPack": lambda lib, x: x.__dlpack__(),
+    "repr": lambda lib, x: repr(x),
+    "wait": lambda lib, x: x.block_until_ready(),
+    "shards": lambda lib, x: x.addressable_shards,
+    "tracing": lambda lib, x: lib.make_jaxpr(lambda v: v + 1)(x).out_avals[0].shape,
+    "shape": lambda lib, x: (x.shape, str(x.dtype), len(x), x.committed, x.is_deleted()),
+}
+
+
+@pytest.mark.parametrize("donated", [False, True], ids=["deleted", "donated"])
+@pytest.mark.parametrize("name", DELETED)
+def test_a_deleted_array_raises_what_that_of_jax_raises(name, donated):
+    found = []
+    for lib in (sw, pytest.importorskip("jax")):
+        x = lib.numpy.arange(8.0)
+        if donated:
+            lib.jit(lambda v: v + 1, donate_argnums=0)(x)
+        else:
+            x.delete()
+        try:
+            found.append(DELETED[name](lib, x))
+        except (RuntimeError, ValueError, TypeError) as error:
+            found.append((isinstance(error, RuntimeError), isinstance(error, ValueError), "deleted" in str(error)))
+    assert found[0] == found[1]

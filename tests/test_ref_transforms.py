@@ -38,6 +38,12 @@ def returning(lib: Any) -> Any:
     return made
 
 
+def deleted(lib: Any) -> Any:
+    x = lib.numpy.ones(3)
+    x.delete()
+    return x
+
+
 MISTAKES = {
     "returned by jit": lambda lib: lib.jit(lambda x: {"a": lib.new_ref(x)})(1.0),
     "argument returned": lambda lib: lib.jit(lambda r: r)(lib.new_ref(1.0)),
@@ -52,6 +58,15 @@ MISTAKES = {
     "tangent of a linearized Ref": lambda lib: lib.linearize(lambda r: r[...], lib.new_ref(1.0))[1](1.0),
     "cotangent of a Ref": lambda lib: lib.grad(lambda r: r[...] * 2)(lib.new_ref(1.0)),
     "cotangent of a written Ref": lambda lib: lib.vjp(lambda r: (r.set(r[...] * 2), r[...])[1], lib.new_ref(1.0))[1](1.0),
+    "made, array as cotangent": lambda lib: lib.vjp(lib.new_ref, 1.0)[1](1.0),
+    "made in jvp, returned by jit": lambda lib: lib.jit(lambda x: lib.jvp(lib.new_ref, (x,), (x,)))(1.0),
+    "gradient of a made one": lambda lib: lib.grad(lib.new_ref)(1.0),
+    "jacrev of a made one": lambda lib: lib.jacrev(lib.new_ref)(np.ones(3, "f")),
+    "jacfwd of a made one": lambda lib: lib.jacfwd(lib.new_ref)(np.ones(3, "f")),
+    "hessian of a made one": lambda lib: lib.hessian(lib.new_ref)(np.ones(3, "f")),
+    "transposed": lambda lib: lib.linear_transpose(lambda r: r, lib.new_ref(1.0))(1.0),
+    "of a deleted array": lambda lib: lib.new_ref(deleted(lib)),
+    "deleted array written": lambda lib: lib.new_ref(lib.numpy.ones(3)).__setitem__(..., deleted(lib)),
     "returned by custom_vjp": lambda lib: returning(lib)(lib.new_ref(1.0)),
     "returned by a compiled custom_vjp": lambda lib: lib.jit(returning(lib))(lib.new_ref(1.0)),
     "tangent written": lambda lib: lib.grad(written(lib, lambda x: x))(1.0),

@@ -103,6 +103,28 @@ def lies_alike(f: Callable[[Any], Any]) -> bool:
     return jax.jit(f)(row).sharding == row.sharding
 
 
+def overflows(call: Callable[[], Any]) -> bool:
+    with pytest.raises(OverflowError):
+        call()
+    return True
+
+
+def refused_deleted() -> bool:
+    x = jnp.ones(2)
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        jax.jit(lambda v: 1)(x)
+    return True
+
+
+def kept_by_a_shard() -> float:
+    """An element of a shard whose array is deleted."""
+    x = jnp.ones(2)
+    part = x.addressable_shards[0].data
+    x.delete()
+    return float(part[0])
+
+
 def doubled(x: jax.Array) -> jax.Array:
     """Twice an array, by a kernel."""
 
@@ -127,6 +149,9 @@ def scope() -> dict[str, Any]:
         "kind_within_auto_axes": kind_within_auto_axes,
         "quiet": quiet,
         "warned": warned,
+        "overflows": overflows,
+        "refused_deleted": refused_deleted,
+        "kept_by_a_shard": kept_by_a_shard,
         "unreduced": unreduced,
         "parts_of_a_sum": parts_of_a_sum,
         "lies_alike": lies_alike,

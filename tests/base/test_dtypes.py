@@ -271,7 +271,8 @@ def test_check_requested_refuses():
         dtypes.check_requested("U3", "zeros")
     with pytest.raises(ValueError, match="zeros"):
         dtypes.check_requested(None, "zeros")
-    array = Typed(np.dtype(np.int8))
+    assert dtypes.check_requested(Typed(np.dtype(np.int8)), "zeros") == np.int8  # a struct
+    array = type("Array", (Typed,), {"__array__": None})(np.dtype(np.int8))
     with pytest.warns(DeprecationWarning, match=r"arr\.dtype"):
         assert dtypes.check_requested(array, "zeros") == np.int8
     with use_dialect("latest"), pytest.raises(ValueError, match=r"arr\.dtype"):

@@ -28,8 +28,8 @@ AS_LATEST = {"jnp.floor_divide", "jnp.divmod", "jnp.logaddexp2"}  # in the seed 
 # Functions whose slopes are weakly typed where JAX's are not, or the other way round: programs of other ops.
 SLOPES_OTHERWISE = set(
     """
-    jnp.deg2rad jnp.degrees jnp.diagflat jnp.log10 jnp.log2 jnp.median jnp.nan_to_num jnp.nanmedian jnp.poly jnp.prod jnp.rad2deg
-    jnp.radians jnp.reciprocal jnp.sinc lax.DotDimensionNumbers lax.bessel_i1e lax.digamma lax.stack nn.gelu nn.sparse_plus
+    jnp.diagflat jnp.median jnp.nan_to_num jnp.nanmedian jnp.poly jnp.prod
+    jnp.reciprocal lax.DotDimensionNumbers lax.bessel_i1e lax.digamma lax.stack nn.gelu nn.sparse_plus
     nn.squareplus nn.standardize norm.isf norm.logcdf norm.logpdf norm.logsf norm.pdf signal.detrend signal.stft signal.welch
     slinalg.fiedler_companion slinalg.hankel slinalg.toeplitz special.digamma special.exp1 special.expi special.fresnel
     special.gamma special.i1e special.log_ndtr special.logit special.sici

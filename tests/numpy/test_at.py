@@ -364,3 +364,32 @@ def test_a_bool_meets_integers_under_strict_promotion(dtype):
             x.at[0].set(np.True_)
         with pytest.raises(TypePromotionError):
             shardwise.numpy.ones(3).at[0].set(False)
+
+
+WIDE_INDICES = {
+    "set": lambda x, n: x.at[n].set(1),
+    "add": lambda x, n: x.at[n].add(1),
+    "fill": lambda x, n: x.at[n].get(mode="fill", fill_value=7),
+    "get": lambda x, n: x.at[n].get(),
+    "read": lambda x, n: x[n],
+    "column": lambda x, n: x.reshape(1, -1).at[0, n].set(5),
+}
+
+
+@pytest.mark.parametrize("wide_types", [False, True], ids=["32 bits", "64 bits"])
+@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize("number", [2**31, 2**63 - 1, -(2**31) - 1, -(2**63), 10**30], ids=str)
+@pytest.mark.parametrize("name", WIDE_INDICES)
+def test_a_python_int_of_any_size_as_index(name, number, jitted, wide_types):
+    """What no 32 bits hold is beyond the end, where JAX keeps its upper bits, and refused where JAX refuses it."""
+    jax = pytest.importorskip("jax")
+    found = []
+    for lib, x64 in ((shardwise, shardwise.enable_x64), (jax, jax.enable_x64)):
+        with x64(wide_types):
+            f = lambda x: WIDE_INDICES[name](x, number)  # noqa: E731
+            x = lib.numpy.arange(5)
+            try:
+                found.append((lib.jit(f) if jitted else f)(x).tolist())
+            except OverflowError:
+                found.append("OverflowError")
+    assert found[0] == found[1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import shardwise as sw
 from tests.differential.oracle import compare
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
@@ -72,3 +74,12 @@ def test_spacing_of_halves():
 x = np.array([-6e-8, -3e-5, -1, -3, -1024, -0.0, 0, 1, 2, 4, -0.5, -6.1e-5, 6.1e-5, 65504, -65504, np.inf, np.nan], np.float32)
 result = [jnp.spacing(x.astype(t)) for t in (jnp.float16, jnp.bfloat16, jnp.float32)]
 """)
+
+
+@pytest.mark.parametrize(
+    "exponent", [np.int64(-(2**63)), np.int64(2**40), np.uint32(2**32 - 1), np.uint64(2**63), np.int8(-100)], ids=str
+)
+def test_exponents_beyond_32_bits(exponent):
+    with sw.enable_x64(True):
+        got = sw.numpy.ldexp(1.0, sw.numpy.asarray(exponent))
+    assert float(got) == (2.0**-100 if exponent == -100 else 0.0 if exponent < 0 else np.inf)

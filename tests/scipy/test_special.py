@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,26 @@ def test_hyp1f1_at_infinity_returns():
     a, b = np.array([0.5, 2.0, -1.0, 0.0], np.float32), np.array([1.0, 0.5, 2.0, 1.0], np.float32)
     got = special.hyp1f1(a, b, np.full(4, np.inf, np.float32))
     np.testing.assert_array_equal(got, [np.inf, np.inf, -np.inf, 1])
+
+
+WIDE = {  # functions of floats take whole numbers that no integer type holds
+    "expit": lambda lib, n: lib.scipy.special.expit(n),
+    "gammainc": lambda lib, n: lib.scipy.special.gammainc(np.ones(3, "f"), n),
+    "gammaln": lambda lib, n: lib.scipy.special.gammaln(n),
+    "logsumexp": lambda lib, n: lib.scipy.special.logsumexp(n),
+    "multigammaln": lambda lib, n: lib.scipy.special.multigammaln(n, 2),
+    "norm.pdf": lambda lib, n: lib.scipy.stats.norm.pdf(n),
+    "gamma.logpdf": lambda lib, n: lib.scipy.stats.gamma.logpdf(np.ones(3, "f"), n),
+    "zeros_like": lambda lib, n: lib.numpy.zeros_like(n),
+    "ones_like": lambda lib, n: lib.numpy.ones_like(n),
+}
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**63, 10**30], ids=str)
+@pytest.mark.parametrize("name", WIDE)
+def test_whole_numbers_of_any_size(name, number):
+    jax = pytest.importorskip("jax")
+    importlib.import_module("jax.scipy.stats")
+    ours, theirs = (WIDE[name](lib, number) for lib in (sw, jax))
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)

@@ -116,14 +116,14 @@ def check_requested(dtype: Any, fn_name: str = "") -> DType:
 
     Python's `int`, `float` and `complex` mean the default width. Any other 64-bit type warns (UserWarning)
     when it is narrowed. Raises TypeError for types that arrays cannot hold, ValueError for None and, in the
-    dialect 0.10, for an array in place of its dtype (a DeprecationWarning in 0.5).
+    dialect 0.10, for an array in place of its dtype (a DeprecationWarning in 0.5); structs of a dtype stand for it.
     """
     where = f" in {fn_name}" if fn_name else ""
     if dtype is None:
         raise ValueError(f"A dtype is needed{where}, got None.")
     if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
         return canonicalize(_PYTHON_TYPES[dtype])
-    if hasattr(dtype, "weak_type"):
+    if hasattr(dtype, "weak_type") and hasattr(dtype, "__array__"):
         advice = f"An array was passed as a dtype{where}: pass its type, dtype=arr.dtype."
         if not config.dialect.functions.bad_uses_warn:
             raise ValueError(advice)

@@ -47,7 +47,7 @@ from shardwise.sharding.formats import Format, format_of
 class ArrayImpl(Array):
     """An array on one or more devices. The library makes them; users never do so directly."""
 
-    __slots__ = ("__weakref__", "_block", "_dense", "_npy", "_origin", "_shards", "_sig")
+    __slots__ = ("__dict__", "__weakref__", "_block", "_dense", "_npy", "_origin", "_shards", "_sig")
 
     _sig: Signature
     _block: Ndarray | None
@@ -123,12 +123,14 @@ class ArrayImpl(Array):
 
     @property
     def device(self) -> Device | Sharding:
-        """The device if the array is on one device, else the sharding."""
+        """The device if the array is on one device, else the sharding. RuntimeError if the array was deleted."""
+        self._check_alive()
         devices = self._sig.devices
         return devices[0] if len(devices) == 1 else self._sig.sharding
 
     def devices(self) -> set[Device]:
-        """The devices that hold some part of the array."""
+        """The devices that hold some part of the array. RuntimeError if it was deleted."""
+        self._check_alive()
         return set(self._sig.devices)
 
     @property

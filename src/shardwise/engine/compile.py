@@ -56,6 +56,7 @@ def compile_program(
     names: Sequence[str] = (),
     default_mesh: Mesh | None = None,
     legacy: bool = False,
+    captured: int = 0,
     owned: OwnershipRule | None = None,
     jitted: bool = False,
     runs: bool = True,
@@ -64,6 +65,7 @@ def compile_program(
 
     `out_shardings` fixes the layout of results (None: propagation decides). `names` are the arguments' names for errors.
     `default_mesh` is the mesh of a program that names no devices; if `legacy`, a program that names other devices is refused.
+    `captured`: how many of the first arguments are arrays that the function closes over.
     `owned` returns the arguments that the program may delete, given the results' signatures and whether there are several devices.
     `jitted`: whether the user asked for this program. In a planned run the program is only partitioned, and its call returns
     arrays without data. `runs`: whether it is to be finished at once, and not when it is first called.
@@ -87,7 +89,7 @@ def compile_program(
         _refuse_reshards(program.name, transfers_of(module.device_program, context.grid.axis_sizes))
     named = [s for s in out_shardings if s is not None] + inner
     mesh = default_mesh or get_concrete_mesh()
-    shardings = _result_shardings(module, context, in_sigs, out_shardings, named, mesh)
+    shardings = _result_shardings(module, context, in_sigs, out_shardings, named, mesh, captured)
     out_sigs = [
         signature(array_type(v.aval.shape, v.aval.dtype, v.aval.weak_type, sharding), sharding, committed)
         for v, sharding in zip(module.global_program.outputs, shardings, strict=True)
@@ -171,9 +173,11 @@ def _result_shardings(
     out_shardings: Sequence[Sharding | None],
     named: Sequence[Sharding | Mesh],
     mesh: Mesh,
+    captured: int,
 ) -> Iterator[Sharding]:
     """The sharding of each result: the one asked for, or one that has the layout that propagation chose."""
     grid, program = context.grid, module.global_program
+    leading = [*in_sigs[captured:], *in_sigs[:captured]]
     own_meshes = [getattr(sig.sharding, "mesh", None) for sig in in_sigs]
     sources = _source_meshes(program, own_meshes, named, grid.devices)
     own: dict[Any, tuple[Signature]] = {  # an argument returned unchanged keeps its mesh
@@ -187,7 +191,7 @@ def _result_shardings(
         else:
             source = sources.get(atom)
             found = None if source is None or atom.aval.mesh is not None else on_mesh(source, grid, dims)
-            yield found or derive_sharding(grid, dims, atom.aval, [*own.get(atom, ()), *in_sigs], named, mesh)
+            yield found or derive_sharding(grid, dims, atom.aval, [*own.get(atom, ()), *leading], named, mesh)
 
 
 def _source_meshes(

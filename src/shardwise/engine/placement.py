@@ -49,10 +49,11 @@ def derive_sharding(
     if aval.mesh is not None:
         return _explicit(grid, tiling, aval, in_sigs, named, default_mesh)
     in_mesh = default_mesh is not None and default_mesh.device_list == grid.devices
-    for sig in in_sigs:
+    for i, sig in enumerate(in_sigs):
         on_grid = sig.devices is grid.devices or sig.devices == grid.devices
         if on_grid and sig.tiling is not None and (sig.committed or not in_mesh):
-            return sharding_like(sig.sharding, tiling, reuse=sig.aval.ndim == aval.ndim)
+            # Axes of size 1 split nothing: a result's spec has those of the very first operand, as in JAX, or none.
+            return sharding_like(sig.sharding, tiling, reuse=i == 0 and sig.aval.ndim == aval.ndim)
     for item in named:
         if isinstance(item, Sharding) and item.device_list == grid.devices:
             return sharding_like(item, tiling, reuse=False)

@@ -360,14 +360,18 @@ def settle_item(
 ) -> Item:
     """`item`; a static int is counted from the front and, out of bounds, clamped or left to the mode of a gather.
 
-    `keep_outside` leaves clamping to the op, so that `checkify` sees the index. OverflowError if it is a Python int beyond int32, which
-    no traced index can be; IndexError for a `checked` one out of bounds, where the option jax_check_static_indices is set.
+    `keep_outside` leaves clamping to the op, so that `checkify` sees the index. OverflowError if it is a Python int beyond 64 bits, or,
+    where the mode clamps, beyond the default integers, which no traced index can be; IndexError for a `checked` one out of bounds, where
+    the option jax_check_static_indices is set.
     """
     if not isinstance(item, Pick):
         return item
     n = shape[item.dim]
-    if not -(2**31) <= item.index < 2**31 and n < 2**31 and not isinstance(item.index, HeldInt):
-        raise OverflowError(f"Python int {item.index} too large to convert to int32; the dim has size {n}.")
+    wide = not -(2**31) <= item.index < 2**31 and n < 2**31 and not isinstance(item.index, HeldInt)
+    in_64_bits = -(2**63) <= item.index < 2**63
+    if wide and not (in_64_bits and (config.x64 or not clamps(mode))):
+        kind = "int64" if config.x64 else "int32"
+        raise OverflowError(f"Python int {item.index} too large to convert to {kind}; the dim has size {n}.")
     at = item.index + n if wrap and item.index < 0 else item.index
     if 0 <= at < n:
         return Pick(item.dim, at)

@@ -61,13 +61,15 @@ def result_type(*args: Any) -> Any:
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
-    """Whether values of dtype `from_` may be cast to `to` under NumPy's rule `casting`.
+    """Whether values of dtype `from_` may be cast to `to` under NumPy's rule `casting`. TypeError if `to` is an array of NumPy's.
 
     >>> jnp.can_cast(jnp.int32, jnp.int8)
     False
     """
     if isinstance(from_, Array | Literal):
         from_ = from_.dtype
+    if isinstance(to, np.ndarray):
+        raise TypeError("can_cast: `to` is a dtype, got an array. Pass its type, arr.dtype.")
     return np.can_cast(getattr(from_, "dtype", from_), getattr(to, "dtype", to), casting)  # type: ignore[arg-type]
 
 

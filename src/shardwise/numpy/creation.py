@@ -460,7 +460,7 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 
 def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out_sharding: Any) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
-        a = value(name, a)
+        a = value(name, 0 if type(a) is int else a)  # a number may be too large for its type, which alone matters here
     wanted, weak = requested_dtype(name, dtype), False
     if wanted is None:
         wanted, weak = dtype_of(a), is_weak(a)

@@ -83,9 +83,12 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
     dtype = x.dtype
     wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     info = np.finfo(wide)
-    x, n = promote_shapes("ldexp", astype(x, wide), astype(n, np.dtype(np.int32)))
     # Three factors that are normal floats reach every exponent, from the least subnormal to the largest number.
     limit = 3 * (info.maxexp - 2)
+    if n.dtype.itemsize > 4 or n.dtype == np.uint32:
+        n = lax.min(n, constant(n, limit))
+        n = n if n.dtype.kind == "u" else lax.max(n, constant(n, -limit))
+    x, n = promote_shapes("ldexp", astype(x, wide), astype(n, np.dtype(np.int32)))
     n = lax.min(lax.max(n, np.int32(-limit)), np.int32(limit))
     third = lax.div(n, np.int32(3))
     result = lax.mul(lax.mul(x, _power_of_two(third, wide)), _power_of_two(third, wide))

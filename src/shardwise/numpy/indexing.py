@@ -375,7 +375,7 @@ def take(
         )
     if mode not in (None, "fill", "clip", "wrap"):
         raise ValueError(f"Invalid mode {mode!r} for np.take; expected 'fill', 'clip' or 'wrap'.")
-    if isdtype(index.dtype, "bool"):
+    if isdtype(index.dtype, "bool") or not index.aval.size:
         index = convert(index, np.dtype(np.int32))
     if not isdtype(index.dtype, "integral"):
         raise ValueError(f"take: indices must have an integer type, got {index.dtype.name}.")

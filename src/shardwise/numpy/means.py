@@ -202,7 +202,9 @@ def _variance(
     total = sum(square, axis, real, keepdims=keepdims, where=where)
     if where is None and isinstance(ddof, int | float):
         left = _size(x, axis) - ddof
-        result = bind(two.div_p, total, constant(total, left)) if left > 0 else lax.full_like(total, np.nan)
+        result = bind(two.div_p, total, constant(total, left))
+        if left <= 0:  # no constant: what divides by nothing has no slope, either
+            result = where_(lax.full_like(total, False, np.bool_), result, constant(total, np.nan))
     else:
         count = _count(name, x, axis, where, real, keepdims)
         count = lax.sub(*promote_shapes(name, count, astype(value(name, ddof), real)))

@@ -287,7 +287,9 @@ def _interpolate(rows: Array, p: Array, method: str, skip_nan: bool) -> Array:
         result = low
     if not skip_nan:
         poisoned = lax.expand_dims(lax.reduce_or(missing, (rows.ndim - 1,)), (rows.ndim - 1,))
-        result = where_(poisoned, constant(result, np.nan), result)
+    else:  # a row of NaN alone has slopes of 0
+        poisoned = lax.expand_dims(lax.reduce_and(missing, (rows.ndim - 1,)), (rows.ndim - 1,))
+    result = where_(poisoned, constant(result, np.nan), result)
     return result if p.ndim else lax.squeeze(result, (result.ndim - 1,))
 
 

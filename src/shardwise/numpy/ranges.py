@@ -407,8 +407,10 @@ index_exp = np.index_exp
 def _window(name: str, M: Any, function: Callable[[Array, int], Array]) -> Array:
     n = int(concrete(M, f"M of {name}"))
     dtype = default_dtype("f")
+    if n < 0:
+        raise TypeError(f"{name}: the number of points M is at least 0, got {n}.")
     if n <= 1:
-        return lax.full((max(n, 0),), 1, dtype)
+        return lax.full((n,), 1, dtype)
     return function(lax.iota(dtype, n), n)
 
 

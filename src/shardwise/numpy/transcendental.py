@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.renamed import rename_function
-from shardwise.ir import Array, bind
+from shardwise.ir import Array, Literal, bind, literal
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import astype, constant, is_complex, is_float, promote_inexact, value, zero_like
-from shardwise.numpy._ufunc_forms import unary, weak_if_scalar, where_
+from shardwise.numpy._promote import constant, is_complex, is_float, promote_inexact, value, zero_like
+from shardwise.numpy._ufunc_forms import unary, where_
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import transcendental as one
+from shardwise.ops.rules.operands import Value
 from shardwise.transforms.jit.shown_calls import shown_call
 
 exp = unary("exp", one.exp_p, "Elementwise e to the power `x`.")
@@ -47,7 +48,6 @@ def log2(x: Any, /) -> Array:
     Array([0., 3.], dtype=float32)
     """
     (v,) = promote_inexact(value("log2", x))
-    v = astype(v, v.dtype)
     return _by(lax.log(v), math.log(2))
 
 
@@ -58,15 +58,19 @@ def log10(x: Any, /) -> Array:
     Array([0., 3.], dtype=float32)
     """
     (v,) = promote_inexact(value("log10", x))
-    v = astype(v, v.dtype)
     return _by(lax.log(v), math.log(10))
 
 
 def _by(x: Array, number: float) -> Array:
-    """`x` divided by a real number, of complex values each part by itself."""
+    """`x` divided by a strongly typed real number, of complex values each part by itself."""
     if is_complex(x.dtype):
-        return lax.complex(lax.div(lax.real(x), number), lax.div(lax.imag(x), number))
-    return lax.div(x, number)
+        return lax.complex(_by(lax.real(x), number), _by(lax.imag(x), number))
+    return lax.div(x, literal(number, x.dtype))
+
+
+def _like_an_array(x: Value, number: float) -> Literal:
+    """A constant beside `x`, strongly typed if `x` has dims, as the arrays are of which JAX makes it."""
+    return literal(number, x.dtype) if x.ndim else constant(x, number)
 
 
 def degrees(x: Any, /) -> Array:
@@ -76,7 +80,7 @@ def degrees(x: Any, /) -> Array:
     Array(90., dtype=float32, weak_type=True)
     """
     (v,) = promote_inexact(value("degrees", x))
-    return weak_if_scalar(lax.mul(v, constant(v, 180 / np.pi)))
+    return lax.mul(v, _like_an_array(v, 180 / np.pi))
 
 
 def radians(x: Any, /) -> Array:
@@ -86,7 +90,7 @@ def radians(x: Any, /) -> Array:
     Array([0.    , 3.1416], dtype=float32)
     """
     (v,) = promote_inexact(value("radians", x))
-    return weak_if_scalar(lax.mul(v, constant(v, np.pi / 180)))
+    return lax.mul(v, _like_an_array(v, np.pi / 180))
 
 
 rad2deg, deg2rad = rename_function(degrees, "rad2deg"), rename_function(radians, "deg2rad")
@@ -101,8 +105,9 @@ def sinc(x: Any, /) -> Array:
     """
     (v,) = promote_inexact(value("sinc", x))
     zero = lax.eq(v, zero_like(v))
-    angle = where_(zero, constant(v, 1), lax.mul(v, constant(v, np.pi)))
-    return weak_if_scalar(where_(zero, bind(one.sinc_at_zero_p, v, order=0), lax.div(lax.sin(angle), angle)))
+    angle = lax.mul(v, _like_an_array(v, np.pi))
+    angle = where_(zero, constant(angle, 1), angle)
+    return where_(zero, bind(one.sinc_at_zero_p, v, order=0), lax.div(lax.sin(angle), angle))
 
 
 # The derivative is the function of order 1.

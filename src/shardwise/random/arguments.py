@@ -100,6 +100,10 @@ def aligned_rank(x: Any, rank: int) -> Any:
         return reshape(value, ())
     if not value.ndim or value.ndim == rank:
         return value
+    if value.ndim > rank:
+        raise ValueError(
+            f"parameters have to broadcast to the shape of the samples, with {rank} dims; got one of shape {tuple(value.shape)}."
+        )
     shape = (1,) * (rank - value.ndim) + tuple(value.shape)
     return broadcast_in_dim(value, shape, tuple(range(rank - value.ndim, rank)))
 

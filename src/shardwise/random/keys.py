@@ -254,7 +254,7 @@ def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:
     """
     try:
         value = as_value(key)
-    except TypeError:
+    except (TypeError, OverflowError):
         raise TypeError(
             f"unexpected PRNG key type {type(key)} given to random.{name}; expected a key made by random.key or "
             "random.PRNGKey."

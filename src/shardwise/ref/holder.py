@@ -15,14 +15,21 @@ from shardwise.ref.places import AbstractRef
 from shardwise.ref.views import ViewedPlace
 
 
+def _alive(value: Array) -> Array:
+    """The array; RuntimeError if it was deleted."""
+    if isinstance(value, ArrayImpl):
+        value.devices()
+    return value
+
+
 class Ref(Reference, ViewedPlace):
     """A mutable reference to an array."""
 
-    __slots__ = ("_frozen", "_shared")
+    __slots__ = ("__dict__", "_frozen", "_shared")
     __hash__ = object.__hash__
 
     def __init__(self, value: Any) -> None:
-        super().__init__(as_array(as_value(value)))
+        super().__init__(_alive(as_array(as_value(value))))
         self._frozen = False
         self._shared = True  # others may have the same array: it is copied before a compiled function writes over it
 
@@ -82,8 +89,8 @@ class Ref(Reference, ViewedPlace):
             bind(swap_p, place, value, index=(), shape=place.aval.shape)
 
     def put(self, value: Array) -> None:
-        """Hold `value`, which others may have as well."""
-        self.store(value)
+        """Hold `value`, which others may have as well. RuntimeError if it was deleted."""
+        self.store(_alive(value))
         self._shared = True
 
     def share(self) -> None:

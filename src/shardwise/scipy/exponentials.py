@@ -21,6 +21,7 @@ from shardwise.numpy._promote import (
     strong,
 )
 from shardwise.numpy.named_axes import split_names
+from shardwise.ops.rules.convert import wide_float
 from shardwise.scipy.special_operands import choose, inexact_operands
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
@@ -39,7 +40,7 @@ def logsumexp(
     >>> special.logsumexp(jnp.array([0.0, 1.0])).round(3)
     Array(1.313, dtype=float32)
     """
-    x, *weights = promote_to_inexact("logsumexp", a, *([] if b is None else [b]))
+    x, *weights = promote_to_inexact("logsumexp", *map(wide_float, [a] if b is None else [a, b]))
     counted = [array("logsumexp", where)] if where is not None else []
     shape = broadcast_shapes(x.shape, *(w.shape for w in (*weights, *counted)))
     x = broadcast_to_shape(x, shape)

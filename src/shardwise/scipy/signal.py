@@ -50,7 +50,11 @@ def _no_swap(name: str, mode: str, x: Array, y: Array) -> tuple[Array, Array, bo
 
 
 def _slide_kernel(x: Array, kernel: Array, mode: str, precision: Any) -> Array:
-    """Sums of products at every overlap of `mode`; the kernel is not reversed."""
+    """Sums of products at every overlap of `mode`; the kernel is not reversed. ValueError for empty arrays."""
+    if not x.size or not kernel.size:
+        raise ValueError(
+            f"convolutions and correlations take arrays that are not empty, got shapes {x.shape} and {kernel.shape}."
+        )
     if mode == "full":
         padding = [(n - 1, n - 1) for n in kernel.shape]
     elif mode == "same":

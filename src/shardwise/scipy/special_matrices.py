@@ -125,6 +125,8 @@ def leslie(f: Any, s: Any) -> Array:
             f"{below.shape}."
         )
     first, below = promote_dtypes(first, below)  # type: ignore[assignment]
+    batch = np.broadcast_shapes(first.shape[:-1], below.shape[:-1])
+    first, below = (broadcast_to_shape(x, (*batch, x.shape[-1])) for x in (first, below))
     return lax.add(_row(first, n), _below(below, n))
 
 

@@ -16,11 +16,12 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray
+from shardwise.ops.rules.convert import wide_float
 
 
 def inexact_operands(name: str, *xs: Any) -> list[Array]:
-    """The arguments with one floating or complex dtype, broadcast to one shape."""
-    promoted = promote_to_inexact(name, *xs)
+    """The arguments with one floating or complex dtype, broadcast to one shape. Python ints may be as large as floats."""
+    promoted = promote_to_inexact(name, *map(wide_float, xs))
     shape = broadcast_shapes(*(x.shape for x in promoted))
     return [broadcast_to_shape(x, shape) for x in promoted]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -83,3 +86,23 @@ def test_a_spec_in_auto_axes_is_over_the_axes_that_are_automatic_there():
             sw.vmap(jnp.add)(x, np.ones((8, 4), np.float32))
         with pytest.raises(ValueError, match="Only one of spmd_axis_name"):
             sw.vmap(jnp.sin, spmd_axis_name="y")(x)
+
+
+@pytest.mark.usefixtures("latest")
+@pytest.mark.parametrize("context", [False, True], ids=["no mesh", "set_mesh"])
+@pytest.mark.parametrize("spec", [("x",), ("y",), ("x", "y")], ids=str)
+def test_constraints_on_explicit_axes_assert_under_set_mesh_alone(spec: Any, context: bool) -> None:
+    found = []
+    for lib in (sw, pytest.importorskip("jax")):
+        mesh = lib.make_mesh(
+            (2, 2), ("x", "y"), axis_types=(lib.sharding.AxisType.Explicit,) * 2, devices=lib.devices()[:4]
+        )
+        x = lib.device_put(np.ones((4, 4), np.float32), lib.NamedSharding(mesh, lib.P("x")))
+        try:
+            with lib.set_mesh(mesh) if context else contextlib.nullcontext():
+                found.append(
+                    tuple(lib.lax.with_sharding_constraint(x, lib.NamedSharding(mesh, lib.P(*spec))).sharding.spec)
+                )
+        except (ValueError, AssertionError) as error:
+            found.append(isinstance(error, AssertionError))
+    assert found[0] == found[1]

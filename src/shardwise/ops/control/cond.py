@@ -333,6 +333,7 @@ def cond(
             return true_fun(*operands) if bool(pred) else false_fun(*operands)
         except ConcretizationTypeError:
             pass
+    pred = bool(pred) if type(pred) is int else pred  # of any size
     return _branch(_predicate(pred), (false_fun, true_fun), ("false_fun", "true_fun"), operands)
 
 

@@ -201,12 +201,15 @@ lu_pivots_to_permutation_p = define_matrix_op(
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
-    """The row permutation that successive pivots make: i32[..., k] -> i32[..., permutation_size].
+    """The row permutation that successive pivots make: i32[..., k] -> i32[..., permutation_size]. TypeError for other dtypes.
 
     >>> lax.linalg.lu_pivots_to_permutation(jnp.array([1, 1]), 2)
     Array([1, 0], dtype=int32)
     """
-    return bind(lu_pivots_to_permutation_p, as_array(pivots), permutation_size=index(permutation_size))
+    value = as_array(pivots)
+    if value.dtype.name != "int32":
+        raise TypeError(f"lu_pivots_to_permutation takes pivots of int32, got {value.dtype.name}.")
+    return bind(lu_pivots_to_permutation_p, value, permutation_size=index(permutation_size))
 
 
 def _qr_results(shape: Ints, *, full: bool, pivoting: bool) -> list[Result]:

@@ -67,6 +67,11 @@ def wide_int(x: Any, dtype: DType) -> Any:
     return literal(x, dtype, True) if type(x) is int and not -(1 << 31) <= x < 1 << 31 else x
 
 
+def wide_float(x: Any) -> Any:
+    """A Python int beyond the default integers as a float, for functions that compute in floats; anything else unchanged."""
+    return float(x) if type(x) is int and not -(1 << 31) <= x < 1 << 31 else x
+
+
 def hand_out(values: Iterable[Any]) -> list[Any]:
     """Results as users get them: those of float0, the tangents of integers, are host arrays unless they are traced."""
     return [

@@ -7,6 +7,7 @@ from typing import Any
 from shardwise import numpy as jnp
 from shardwise.ir import Array
 from shardwise.numpy._promote import broadcast_shapes, broadcast_to_shape, is_complex, promote_to_inexact, strong
+from shardwise.ops.rules.convert import wide_float
 
 # JAX computes these with constants that it makes as arrays: where the first argument has dims, results are strongly typed.
 _STRONG = frozenset(
@@ -19,7 +20,7 @@ _STRONG = frozenset(
 
 def real(name: str, *xs: Any) -> list[Array]:
     """The arguments of the function called `name`, promoted and broadcast; TypeError for complex ones."""
-    promoted = promote_to_inexact(name, *xs)
+    promoted = promote_to_inexact(name, *map(wide_float, xs))
     if is_complex(promoted[0].dtype):
         raise TypeError(f"{name} is about real numbers; it got complex ones.")
     shape = broadcast_shapes(*(x.shape for x in promoted))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import pi
 from typing import Any
 
-from shardwise.base.dtypes import default_dtype
+from shardwise.base.dtypes import default_dtype, dtype_of
 from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
+from shardwise.numpy._promote import is_float
 from shardwise.scipy.special import log_ndtr, ndtr, ndtri
 from shardwise.scipy.stats._arguments import real
 
@@ -97,6 +98,8 @@ def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def _at_quantile(name: str, q: Any, loc: Any, scale: Any, sign: int) -> Array:
     """A quantile, from that of the standard distribution. As in JAX it has the widest float type there is."""
     (probability,) = real(name, q)
+    if not is_float(dtype_of(q)):
+        raise TypeError(f"{name} takes a probability that is a float, got {dtype_of(q).name}.")
     center, width = real(name, loc, scale)
     return (sign * ndtri(probability) * width + center).astype(default_dtype("f"))
 

@@ -18,6 +18,8 @@ from shardwise.transforms.derivatives.reference_arguments import (
     References,
     array_of,
     flat_primals,
+    leave_made,
+    made_references,
     reference_tangent,
     references_among,
     store_all,
@@ -57,7 +59,7 @@ def _flat_function(
             outs, notes[0] = tree_flatten(out)
             places = {id(leaf): i for i, leaf in enumerate(given)}
             notes[3] = [(places.get(id(o)), None if isinstance(o, Array) else o) for o in outs]
-            results = [o.held() if places.get(id(o)) in references else as_array(as_value(o)) for o in outs]
+            results = [o.held() if is_reference(o) else as_array(as_value(o)) for o in outs]
             return results + [r.held() for r in references.values()]
 
     return flat, notes
@@ -82,7 +84,8 @@ def jvp(
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """``(fun(*primals), directional derivative along tangents)``; with `has_aux` also the aux output.
 
-    The tangent of a Ref is a Ref: what `fun` writes to the one has its directional derivative written to the other.
+    The tangent of a Ref is a Ref: what `fun` writes to the one has its directional derivative written to the other. So has a Ref that
+    `fun` makes and returns.
 
     Raises:
         TypeError: `primals` and `tangents` are no tuples or lists, or differ in structure, shapes or dtypes.
@@ -118,14 +121,12 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         if ts[i] is not None and tangent is not ts[i]:
             tangent_leaves[i].store(tangent_out(primal.aval, tangent))
     del pairs[len(notes[3]) :]
+    made = made_references(notes[3], trace, [p for p, _ in pairs])
     out = tree_unflatten(notes[0], _keep_untouched(notes[3], tree_leaves(tuple(primals)), [p for p, _ in pairs]))
     moved = [tangent_out(p.aval, t) for p, t in pairs]
+    moved = [made[i].another(t) if i in made else t for i, t in enumerate(moved)]
     tangent = tree_unflatten(notes[0], _keep_untouched([(i, None) for i, _ in notes[3]], tangent_leaves, moved))
-    return (out, tangent, _plain(notes[1], trace)) if has_aux else (out, tangent)
-
-
-def _plain(tree: Any, trace: JVPTrace) -> Any:
-    return tree_map(lambda x: trace.unwrap(x)[0], tree)
+    return (out, tangent, strip_tangents(notes[1], trace)) if has_aux else (out, tangent)
 
 
 @user_facing
@@ -151,17 +152,25 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     lin = linearize_flat(flat, ps)
     results = lin.results[: len(notes[3])]
     store_all(references, ps, lin.results[len(results) :])
-
-    f_jvp = push_function(linear_map(lin, ps, structure, notes[0], references), lin.residuals)
+    made_references(notes[3], notes[2], results)
+    returned = [(i, type(own), place) for i, (place, own) in enumerate(notes[3]) if is_reference(own)]
+    f_jvp = push_function(linear_map(lin, ps, structure, notes[0], references, returned), lin.residuals)
     out = tree_unflatten(notes[0], _keep_untouched(notes[3], tree_leaves(primals), results))
-    notes[1] = strip_tangents(notes[1])
+    notes[1] = strip_tangents(notes[1], notes[2])
     check_leaks(notes[2], "linearize")
     return (out, f_jvp, notes[1]) if has_aux else (out, f_jvp)
 
 
-def strip_tangents(tree: Any) -> Any:
-    """The tree with the primals of tracers whose trace is closed."""
-    return tree_map(lambda x: x.primal if isinstance(x, JVPTracer) and x.owner.closed else x, tree)
+def strip_tangents(tree: Any, trace: JVPTrace) -> Any:
+    """The tree with the primals of the tracers of `trace`, which has ended. Refs made under it hold primals from now on."""
+
+    def primal(x: Any) -> Any:
+        if is_reference(x):
+            leave_made(x, trace, lambda value: trace.unwrap(value)[0])
+            return x
+        return trace.unwrap(x)[0]
+
+    return tree_map(primal, tree)
 
 
 @user_facing
@@ -206,9 +215,11 @@ def pullback(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -
     lin = linearize_flat(flat, ps)
     results = lin.results[: len(notes[3])]
     store_all(references, ps, lin.results[len(results) :])
-    f_vjp = pull_function(linear_map(lin, ps, structure, notes[0], references), lin.residuals, ps)
+    made_references(notes[3], notes[2], results)
+    returned = [(i, type(own), place) for i, (place, own) in enumerate(notes[3]) if is_reference(own)]
+    f_vjp = pull_function(linear_map(lin, ps, structure, notes[0], references, returned), lin.residuals, ps)
     out = tree_unflatten(notes[0], results)
-    notes[1] = strip_tangents(notes[1])
+    notes[1] = strip_tangents(notes[1], notes[2])
     check_leaks(notes[2], "vjp")
     return out, f_vjp, notes[1], notes[3]
 
@@ -262,12 +273,16 @@ def value_and_grad(
             return call_with(fun, args, kwargs, nums, picked)
 
         _check_reduce_axes(reduce_axes)
-        out, pull, *aux = pullback(partial, tuple(chosen), has_aux)[: 2 + has_aux]
+        out, pull, aux, found = pullback(partial, tuple(chosen), has_aux)
+        if any(is_reference(own) for _, own in found):
+            raise TypeError(
+                "Gradient only defined for scalar-output functions. Output has a Ref: return its array, ref[...]."
+            )
         value = _check_scalar(out, holomorphic, "grad")
         one = full_cotangent(value.aval, 1)
         grads = pull(tree_unflatten(tree_structure(out), [one]))
         gradient = tuple(grads) if isinstance(argnums, Iterable) else grads[0]
-        return ((out, aux[0]), gradient) if has_aux else (out, gradient)
+        return ((out, aux), gradient) if has_aux else (out, gradient)
 
     return describe(wrapper, f"Value and gradient of {{}} with respect to positional argument(s) {argnums}.")
 

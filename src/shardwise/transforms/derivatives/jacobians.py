@@ -11,7 +11,8 @@ from shardwise.base.signatures import P
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.base.wrapping import wraps
-from shardwise.ir import ShapedArray
+from shardwise.ir import ShapedArray, current_trace
+from shardwise.ir.references import is_reference
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value, hand_out
 from shardwise.ops.shapes.pieces import slice_in_dim
@@ -89,12 +90,17 @@ def jacfwd(
             out = call_with(fun, args, kwargs, nums, tree_unflatten(structure, leaves))
             if has_aux:
                 out, found = split_aux(out)
-                aux[:] = [found]
+                aux[:] = [found, current_trace()]
             return out
 
         def push(*tangents: Any) -> Any:
             results, pushed = jvp(partial, tuple(ps), tangents)
-            types[:] = [as_value(leaf).aval for leaf in tree_flatten(results)[0]]
+            leaves = tree_flatten(results)[0]
+            if any(map(is_reference, leaves)):
+                raise ValueError(
+                    "jacfwd takes apart arrays, and the function returns a Ref. Return its array, ref[...]."
+                )
+            types[:] = [as_value(leaf).aval for leaf in leaves]
             for leaf in tree_flatten(pushed)[0] if holomorphic else ():
                 check_output(leaf, holomorphic, "jacfwd")
             return pushed
@@ -103,7 +109,7 @@ def jacfwd(
         leaves, out_structure = tree_flatten(columns)
         parts = [_split(c, ps, False, t) for c, t in zip(leaves, types, strict=True)]
         jacobian = tree_unflatten(out_structure, [_argument_tree(p, structure, argnums) for p in parts])
-        return (jacobian, strip_tangents(aux[0])) if has_aux else jacobian
+        return (jacobian, strip_tangents(*aux)) if has_aux else jacobian
 
     return describe(wrapper, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
 

@@ -1,7 +1,7 @@
-"""Refs among the arguments of functions that are differentiated: which they are, their tangents, and what was written to them.
+"""Refs among the arguments and results of functions that are differentiated: which they are, their tangents, and what was written to them.
 
 In: a tree of arguments. Out: their Refs by position. A function is differentiated in the arrays that they hold, and its last arrays are
-written back.
+written back. A Ref that the function makes and returns holds its primal afterwards; its tangent is another Ref.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves
-from shardwise.ir import ShapedArray
+from shardwise.ir import ShapedArray, Trace
 from shardwise.ir.reference_arguments import TracedArguments, check_distinct
 from shardwise.ir.references import Reference, is_reference
 from shardwise.ops.rules.convert import as_array, as_value
@@ -58,3 +58,23 @@ def store_all(references: References, first: Sequence[Any], last: Sequence[Any])
     """Write the last arrays of a function whose arguments, as arrays, were `first`."""
     for (i, r), value in zip(references.items(), last, strict=True):
         store_last(r, first[i], value)
+
+
+def made_references(
+    found: Sequence[tuple[int | None, Any]], trace: Trace, values: Sequence[Any]
+) -> dict[int, Reference]:
+    """The Refs among results that are no arguments, by position. Those made under `trace`, which has ended, hold their `values` now.
+
+    `found` has the place among the arguments and the object of each result.
+    """
+    made = {i: own for i, (place, own) in enumerate(found) if place is None and is_reference(own)}
+    for i, reference in made.items():
+        leave_made(reference, trace, lambda _, i=i: values[i])
+    return made
+
+
+def leave_made(reference: Reference, trace: Trace, outer: Callable[[Any], Any]) -> None:
+    """Have a Ref that was made under `trace`, which has ended, hold `outer` of its array."""
+    value = reference.leave(trace)
+    if value is not None:
+        reference.exchange(outer(value))

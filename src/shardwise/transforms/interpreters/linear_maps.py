@@ -36,6 +36,7 @@ class LinearMap:
 
     `ins` and `outs` are the positions of the inputs and results that the program knows; the others have zero tangents. `references` are the
     positions of arguments that are Refs, with their classes; `out_types` has the types of their last arrays after those of the results.
+    `returned` are the positions of results that are Refs, with their classes and their places among the arguments, if they are such.
     """
 
     program: Program
@@ -46,6 +47,7 @@ class LinearMap:
     in_tree: PyTreeDef
     out_tree: PyTreeDef
     references: tuple[tuple[int, type[Reference]], ...] = ()
+    returned: tuple[tuple[int, type[Reference], int | None], ...] = ()
 
     def push(self, residuals: Sequence[Any], tangents: Any) -> Any:
         """Tangents of the results from those of the arguments."""
@@ -66,6 +68,8 @@ class LinearMap:
         for k, (i, _) in enumerate(self.references, count):
             if has_tangent(self.in_types[i]) and found.get(k) is not given[i]:
                 leaves[i].store(moved[k])
+        for i, kind, place in self.returned:
+            moved[i] = kind(moved[i]) if place is None else leaves[place]
         return tree_unflatten(self.out_tree, moved[:count])
 
     def pull(self, residuals: Sequence[Any], cotangent: Any, into: Sequence[Any] | None = None) -> Any:
@@ -77,6 +81,13 @@ class LinearMap:
                 f"match {self.out_tree}"
             )
         count = len(leaves)
+        for i, *_ in self.returned:
+            if not isinstance(leaves[i], Reference):
+                raise ValueError(
+                    f"unexpected JAX type for argument to VJP function: got {leaves[i]!r}, but expected a Ref, as the corresponding "
+                    "result is one. Return its array, ref[...], from the function that is differentiated."
+                )
+            leaves[i] = leaves[i].held()
         cts = [_cotangent_in(t, c) for t, c in zip(self.out_types[:count], leaves, strict=True)]
         cts += [None] * (len(self.out_types) - count)  # of the last arrays of Refs
         found = pull_back(self.program, residuals, [cts[i] for i in self.outs])
@@ -104,11 +115,12 @@ def linear_map(
     in_tree: PyTreeDef,
     out_tree: PyTreeDef,
     references: Mapping[int, Reference],
+    returned: Sequence[tuple[int, type[Reference], int | None]],
 ) -> LinearMap:
-    """The structure of a function linearized at `primals`, of which `references` are Refs."""
+    """The structure of a function linearized at `primals`, of which `references` are Refs. `returned`: see `LinearMap`."""
     in_types, out_types = tuple(p.aval for p in primals), tuple(r.aval for r in lin.results)
     kinds = tuple([(i, type(r)) for i, r in references.items()])
-    return LinearMap(lin.program, lin.ins, lin.outs, in_types, out_types, in_tree, out_tree, kinds)
+    return LinearMap(lin.program, lin.ins, lin.outs, in_types, out_types, in_tree, out_tree, kinds, tuple(returned))
 
 
 @dataclass(frozen=True)

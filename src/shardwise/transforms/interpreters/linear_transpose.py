@@ -16,6 +16,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import Partial, PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, trace_program
+from shardwise.ir.references import is_reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.interpreters.jvp import apart, cotangent_zeros, needs_implicit_sum
 from shardwise.transforms.interpreters.linearize import pull_back
@@ -70,6 +71,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     if reduce_axes:
         raise NotImplementedError("reduce_axes is not supported; sum with psum inside shard_map instead.")
     leaves, in_tree = tree_flatten(primals)
+    if any(map(is_reference, leaves)):
+        raise TypeError("linear_transpose takes no Refs. Pass their arrays, ref[...].")
     types = tuple(_type_of(x) for x in leaves)
     out_tree: PyTreeDef | None = None
 

@@ -151,8 +151,8 @@ def _open(sharding: Sharding) -> bool:
 
 
 def _explicit(sharding: NamedSharding, x: Array) -> bool:
-    """Whether the constraint asserts the type: on all-explicit meshes, if the dialect has this. Otherwise naming a non-Auto axis is an
-    error.
+    """Whether the constraint asserts the type: on all-explicit meshes, if the dialect has this and such a mesh is in context. Otherwise
+    naming a non-Auto axis is an error.
     """
     mesh = sharding.mesh
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
@@ -164,7 +164,11 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
             "may name the axes of the mesh that are automatic there; values are split over the manual ones already."
         )
     bad = [a for axes in dims for a in axes if types[a] is not AxisType.Auto]
-    asserts = config.dialect.explicit.constraint_asserts_type
+    context = get_abstract_mesh()
+    in_context = bool(context.axis_names) and all(t is AxisType.Explicit for t in context.axis_types)
+    asserts = config.dialect.explicit.constraint_asserts_type and (in_context or not bad)
+    if x.aval.mesh is None and not bad and not in_context:
+        return False
     if asserts and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
         if sharding.spec.unreduced or sharding.spec.reduced:
             raise ValueError(

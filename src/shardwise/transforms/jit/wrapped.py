@@ -438,6 +438,7 @@ class JitWrapped(Generic[P, R]):
             names=names,
             default_mesh=mesh,
             legacy=legacy,
+            captured=len(used_consts),
             owned=owned_donations if given else None,
             jitted=self._options.asked_for,
             runs=runs,
