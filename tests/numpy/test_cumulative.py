@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import shardwise.numpy as jnp
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
 
@@ -117,3 +118,10 @@ def test_as_jax(line):
 @pytest.mark.parametrize("line", cases(ERRORS))
 def test_errors(line):
     check_error(line)
+
+
+def test_unwrapped_integers():
+    """A jump by 3 of a period of 5 is one by -2, as NumPy has it; JAX makes it one by 2. Unsigned integers wrap around."""
+    assert jnp.unwrap(jnp.array([5, 0, 3, 1, 100, 7]), period=5).tolist() == [5, 5, 3, 1, 0, 2]
+    assert jnp.unwrap(jnp.array([5, 0, 3], jnp.uint8), period=5).tolist() == [5, 6, 4]
+    assert jnp.unwrap(jnp.array([0, 1, 2, 3, 4, 5], jnp.uint8), period=1).tolist() == [0] * 6

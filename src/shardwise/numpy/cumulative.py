@@ -37,6 +37,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.binary import remainder
 from shardwise.numpy.predicates import isnan, not_equal
+from shardwise.numpy.unary import absolute
 from shardwise.ops.shapes.pieces import rows_between
 from shardwise.transforms.jit.shown_calls import shown_call
 
@@ -343,7 +344,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
     # A jump of exactly half a period keeps its direction.
     at_edge = lax.bitwise_and(lax.bitwise_and(lax.eq(wrapped, lax.neg(half)), lax.gt(jumps, zero_like(jumps))), odd)
     wrapped = where_(at_edge, half, wrapped)
-    correction = where_(lax.lt(lax.abs(jumps), limit), zero_like(jumps), lax.sub(wrapped, jumps))
+    correction = where_(lax.lt(absolute(jumps), limit), zero_like(jumps), lax.sub(wrapped, jumps))
     first = lax.slice_in_dim(x, 0, 1, axis=d)
     rest = lax.add(lax.slice_in_dim(x, 1, x.shape[d], axis=d), lax.cumsum(correction, d))
     return strong(lax.concatenate([first, rest], d))

@@ -14,7 +14,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.config import context_token
-from shardwise.base.dtypes import isdtype
+from shardwise.base.dtypes import iinfo, isdtype
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Literal, bind, is_eager, literal
 from shardwise.ir.explicit import type_error
@@ -264,7 +264,7 @@ def _of_one_dtype(starts: Sequence[Any]) -> Sequence[Any]:
     if not dtypes:
         return [int(s) for s in starts]
     dtype = min(dtypes, key=str)
-    if len(dtypes) > 1 or any(isinstance(s, int) and s > np.iinfo(dtype).max for s in starts):
+    if len(dtypes) > 1 or any(isinstance(s, int) and s > iinfo(dtype).max for s in starts):
         dtype = np.dtype(np.int64 if any(d.itemsize == 8 for d in dtypes) else np.int32)
     return [convert(s, dtype) if isinstance(s, Array) else literal(s, dtype=dtype) for s in starts]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.small_integers import is_below_byte
 from shardwise.ir import Array, Literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
@@ -89,8 +90,10 @@ def _repeat(x: Array, times: Array | Literal | np.ndarray[Any, Any], axis: int |
     if total is not None:
         return _repeat_dynamic(x, as_array(times), axis, concrete_int(total, "total_repeat_length of repeat"))
     counts = concrete(times, "repeats of repeat, if total_repeat_length is not given,")
-    if counts.dtype.kind not in "iub":
+    if counts.dtype.kind not in "iub" and not is_below_byte(counts.dtype):
         raise TypeError(f"repeat takes an integer number of repeats, got {counts.dtype}.")
+    if is_below_byte(counts.dtype):
+        counts = counts.astype(np.int32)
     if counts.size != 1 and counts.size != n:
         what = "a scalar" if scalar else f"a dim of size {n}"
         raise ValueError(f"repeat of {what}: operands could not be broadcast together, got {counts.size} repeats.")

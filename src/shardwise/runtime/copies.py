@@ -9,7 +9,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.base.shapes import Ndarray, Shape
@@ -18,6 +17,7 @@ from shardwise.runtime.address import address
 from shardwise.runtime.hollow import hollow, is_hollow
 from shardwise.runtime.machine import available, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
+from shardwise.runtime.strided import strided_view
 
 if TYPE_CHECKING:
     from shardwise.runtime.loops import Call
@@ -179,7 +179,7 @@ def take_positions(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     out = pool.empty((*x.shape[:axis], flat.size, *x.shape[axis + 1 :]), x.dtype)
     if (repeated := _evenly_repeated(flat)) is not None:
         first, step, times = repeated
-        rows = as_strided(
+        rows = strided_view(
             x[(slice(None),) * axis + (slice(first, first + 1),)],
             (*x.shape[:axis], flat.size // times, times, *x.shape[axis + 1 :]),
             (*x.strides[:axis], step * x.strides[axis], 0, *x.strides[axis + 1 :]),

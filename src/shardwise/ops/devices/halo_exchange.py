@@ -43,6 +43,7 @@ from shardwise.runtime.blocks import with_dim_at, with_ones
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world
+from shardwise.runtime.strided import strided_view
 
 Piece = tuple[int, int, int, int]  # source, first position in the source, position in the dim, length
 Pieces = tuple[Piece, ...]  # in order, without overlap
@@ -124,7 +125,7 @@ def _kernel(
     if not step:
         return with_ones(whole, dims)
     first = (slice(None),) * at + (slice(start - low, None),)
-    view = np.lib.stride_tricks.as_strided(
+    view = strided_view(
         whole[first],
         (n, *whole.shape[:at], width, *whole.shape[at + 1 :]),
         (step * whole.strides[at], *whole.strides),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.collections_given import given_items, given_keys
-from shardwise.base.dtypes import default_dtype, to_inexact
+from shardwise.base.dtypes import default_dtype, issubdtype, to_inexact
 from shardwise.base.errors import about
 from shardwise.base.nearest import did_you_mean
 from shardwise.base.shapes import Axes
@@ -163,7 +163,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
     def one(leaf: Any) -> Any:
         total = _operand(psum(leaf, names, axis_index_groups=groups), "pmean")
-        if total.dtype.kind not in "fcV" and total.dtype.kind in "iub":
+        if total.dtype.kind == "b" or issubdtype(total.dtype, np.integer):
             weak = total.aval.weak_type
             total = convert(total, default_dtype("f") if weak else to_inexact(total.dtype), weak)
         return div(total, literal(n, total.dtype, weak_type=True))

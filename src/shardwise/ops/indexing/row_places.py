@@ -16,6 +16,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ndarray
 from shardwise.runtime.loops import Function
 from shardwise.runtime.machine import TYPES, Lane
+from shardwise.runtime.strided import strided_view
 
 _FARTHEST = 1 << 20  # elements between positions of a column; vectors count in 32 bits
 
@@ -98,9 +99,7 @@ class Places:
     @classmethod
     def like(cls, count: int, apart: int, dtype: np.dtype[Any], grid: PositionDims) -> Places:
         """Positions of that `kind`, without their numbers."""
-        column = np.lib.stride_tricks.as_strided(
-            np.zeros(1, dtype), (count,), (apart * dtype.itemsize,), writeable=False
-        )
+        column = strided_view(np.zeros(1, dtype), (count,), (apart * dtype.itemsize,), writeable=False)
         return cls((column,) * len(grid.sizes), grid)
 
     @property

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from shardwise.base.dtypes import isdtype
+from shardwise.base.dtypes import iinfo, isdtype
 from shardwise.base.shapes import DimAxes
 from shardwise.ir import Array, Equation, Op, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
@@ -239,7 +237,7 @@ def scatter_indexed(params: Params, in_types: Types) -> IndexedWindows:
 def _hold(params: Params, in_types: Types) -> Any:
     """Windows that are held back go beyond the operand, where they are dropped."""
     operand, indices, _ = in_types
-    numbers, beyond = params["dimension_numbers"], np.iinfo(indices.dtype).max
+    numbers, beyond = params["dimension_numbers"], iinfo(indices.dtype).max
     reached = any(operand.shape[d] <= beyond for d in numbers.scatter_dims_to_operand_dims)
     if params["mode"] is GatherScatterMode.CLIP or not reached:
         return None

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.small_integers import is_below_byte
 from shardwise.ir import Array, Box, Equation, Literal, ShapedArray, Shown, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import check_divisible, type_error
 from shardwise.ir.indexed import IndexedWindows
 from shardwise.ir.key_uses import HANDS_ON, KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
+from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.shown_starts import counted_starts
 from shardwise.ops.indexing.slice_partition import slice_partition, slice_window
 from shardwise.ops.indexing.slice_updates import UpdateKernel, clamp_start, update_window
@@ -199,7 +201,10 @@ def _start_values(
     known = all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts)
     if known and len({int if isinstance(s, int) else type(s) for s in starts}) <= 1:
         return static_starts(tuple([s if type(s) is int else min(int(s), _LAST) for s in starts])), wrap
-    return [as_value(s) for s in starts], wrap
+    values = [as_value(s) for s in starts]
+    return [
+        convert(v, np.dtype(np.int32)) if is_below_byte(v.dtype) else v for v in values
+    ], wrap  # no kernel reads 4 bits
 
 
 def _check_not_negative(name: str, starts: Sequence[Any], wrap: Sequence[bool]) -> None:

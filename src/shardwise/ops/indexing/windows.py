@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from shardwise.base.scipy_extensions import scipy_extension
 from shardwise.base.shapes import Ndarray
@@ -20,6 +19,7 @@ from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.runtime.copies import row_major, take_positions
 from shardwise.runtime.memory import alone
+from shardwise.runtime.strided import sliding_windows
 
 Starts = Mapping[int, Ndarray]
 Pairs = Sequence[tuple[int, int]]  # aligned (operand dim, batch dim)
@@ -81,7 +81,7 @@ def read_windows(
     view = operand[tuple(cut)]
     moving = [d for d in indexed if sizes[d] > 1]
     if moving:  # the axis of window positions stays in place, that of offsets is last
-        view = sliding_window_view(view, [sizes[d] for d in moving], [lead + d for d in moving])  # type: ignore[call-overload]
+        view = sliding_windows(view, [sizes[d] for d in moving], [lead + d for d in moving])
 
     # Axes of `view`: read by an index array, kept, or (operand loops of extent 1) dropped.
     index: dict[int, Ndarray] = {}

@@ -11,13 +11,13 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.machine import helpers
 from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
+from shardwise.runtime.strided import strided_view
 
 _CHUNK = 1 << 18  # elements of side-by-side windows made at a time
 _SEGMENTS = 8  # sums that are made apart from each other, by threads
@@ -37,7 +37,7 @@ def few_places(x: Ndarray, w: Ndarray, nb: int, counts: Ints, strides: Ints, dil
     deep = x.strides[nb] < x.strides[-1]  # n lies innermost: then a row of the copy holds one place of the depth
     sizes, steps = ((*counts, n), (*moved, x.strides[nb])) if deep else ((n, *counts), (x.strides[nb], *moved))
     depth_sizes, depth_steps = (channels, *taps), (x.strides[nb + 1], *inner)
-    view = as_strided(x, (*batch, *depth_sizes, *sizes), (*x.strides[:nb], *depth_steps, *steps))
+    view = strided_view(x, (*batch, *depth_sizes, *sizes), (*x.strides[:nb], *depth_steps, *steps))
     if not deep:
         view = view.transpose(*range(nb), *range(nb + 1 + space, view.ndim), *range(nb, nb + 1 + space))
     numbers = w.transpose(*range(nb), *range(nb + 1, w.ndim), nb)  # batch, channels, taps, o

@@ -12,7 +12,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.lazy_dataclasses import dataclass
@@ -27,6 +26,7 @@ from shardwise.runtime.machine import helpers, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
+from shardwise.runtime.strided import strided_view
 
 CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
 
@@ -237,7 +237,7 @@ def _products(x: Ndarray, w: Ndarray, nb: int, window: ConvWindow, features_last
     inner = [x.strides[first + i] * window.rhs_dilation[i] for i in range(space)]
     out = pool.empty(shape, x.dtype)
     if channels == 1 and window.feature_groups > 1:
-        windows = as_strided(x, (*x.shape[: nb + 2], *counts, *taps), (*x.strides[: nb + 2], *moved, *inner))
+        windows = strided_view(x, (*x.shape[: nb + 2], *counts, *taps), (*x.strides[: nb + 2], *moved, *inner))
         return _by_taps(windows, w, out, nb, features_last)
     if not batch and groups == 1 and prod(taps) > 1:
         to = out[..., 0, :] if features_last else out[:, 0]
@@ -246,12 +246,12 @@ def _products(x: Ndarray, w: Ndarray, nb: int, window: ConvWindow, features_last
     depth = channels * prod(taps)
     if features_last:  # batch, group, N, counts | taps, C
         strides = (*x.strides[: nb + 2], *moved, *inner, x.strides[-1])
-        view = as_strided(x, (*x.shape[: nb + 2], *counts, *taps, channels), strides)
+        view = strided_view(x, (*x.shape[: nb + 2], *counts, *taps, channels), strides)
         weights = w.transpose(*range(nb + 1), *range(nb + 3, w.ndim), nb + 2, nb + 1)
         weights = weights.reshape(*batch, groups, depth, features)
         target = with_dim_at(out, out.ndim - 2, nb)  # batch, group, N, counts, O
     else:  # batch, group, N | C, taps | counts
-        view = as_strided(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *moved))
+        view = strided_view(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *moved))
         weights = w.reshape(*batch, groups, 1, features, depth)
         target = with_dim_at(out, nb + 1, nb)  # batch, group, N, O, counts
     each = prod(batch) * groups * depth * prod(counts)  # elements per sample

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ndarray, Shape
@@ -21,6 +20,7 @@ from shardwise.runtime.env import SINGLE
 from shardwise.runtime.loops import MemoryLoops, Met, Specialization, SpecializedKernel
 from shardwise.runtime.machine import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
+from shardwise.runtime.strided import strided_view
 
 Place = tuple[slice | int, ...]
 
@@ -128,7 +128,7 @@ def _cut(x: Ndarray, tile: Place) -> Ndarray:
 
 def _view(x: Ndarray, extents: Shape, strides: Shape) -> Ndarray:
     """`x` seen along the loops, with extent 1 along those over which it does not vary."""
-    return as_strided(x, tuple(n if s else 1 for n, s in zip(extents, strides, strict=True)), strides)
+    return strided_view(x, tuple(n if s else 1 for n, s in zip(extents, strides, strict=True)), strides)
 
 
 def _steps(program: Program) -> tuple[list[_Step], list[int]]:

@@ -8,13 +8,13 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ndarray, Shape
 from shardwise.runtime import costs
 from shardwise.runtime.loops.tables import TableForm
 from shardwise.runtime.memory import pool
+from shardwise.runtime.strided import strided_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Result:
     def hollow(self) -> Ndarray:
         """An array with the block's shape and strides, and no memory."""
         strides = dense_steps(self.shape, self.dtype.itemsize)
-        return self.view_dense(as_strided(np.empty(1, self.dtype), self.shape, strides, writeable=False))
+        return self.view_dense(strided_view(np.empty(1, self.dtype), self.shape, strides, writeable=False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.processes.link import as_bytes, combine_arrays, patiently
 from shardwise.runtime.processes.traffic import total_traffic
+from shardwise.runtime.strided import strided_view
 
 _SMALL = 1 << 15  # bytes up to which reductions that MPI lacks are done by everybody on everything
 
@@ -187,4 +188,4 @@ def _in_a_row(arrays: Sequence[Ndarray]) -> Ndarray | None:
             return None
         at += x.nbytes
     first = as_bytes(arrays[0])
-    return np.lib.stride_tricks.as_strided(first, (at - start,), (1,))
+    return strided_view(first, (at - start,), (1,))
