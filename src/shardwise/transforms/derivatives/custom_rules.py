@@ -13,7 +13,17 @@ from shardwise.base.dtypes import float0
 from shardwise.base.signatures import P, Q, R
 from shardwise.base.tree import PyTreeDef, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
-from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
+from shardwise.ir import (
+    Program,
+    ProgramTrace,
+    ShapedArray,
+    Trace,
+    Tracer,
+    current_trace,
+    is_eager,
+    trace_of_operands,
+    tracing,
+)
 from shardwise.ir.reference_arguments import TracedArguments, close_over
 from shardwise.ir.references import STEPPED_OUT, Reference, root_of, shows_reference, with_references
 from shardwise.ops.elementwise.casts import stop_gradient
@@ -152,7 +162,11 @@ class Custom(Generic[P, R]):
         self._check_rules()
         values = positional(self.fun, args, kwargs)
         if is_eager():
-            return self._called_on_values(values)
+            trace = trace_of_operands(tree_leaves(values))
+            if trace is None:
+                return self._called_on_values(values)
+            with tracing(trace):
+                return cast(Any, self)(*values)
         around = self._around_linear(values)
         if around is None:
             return with_references(lambda references: self._with_state(references, values), self._references(values))
