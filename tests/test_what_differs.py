@@ -122,6 +122,7 @@ def kept_by_a_shard() -> float:
     x = jnp.ones(2)
     part = x.addressable_shards[0].data
     x.delete()
+    assert part is not None
     return float(part[0])
 
 

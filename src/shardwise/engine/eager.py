@@ -28,6 +28,7 @@ from shardwise.ir import (
     infer_types,
     install_eager,
     note_params,
+    trace_of_operands,
     trace_program,
     tracing,
     unexpected_tracer,
@@ -81,9 +82,8 @@ class EagerTrace(Trace):
             key = executable = None
             operands = ()
         if executable is None:
-            traces = [a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed]
-            if traces:  # within ensure_compile_time_eval the innermost trace of the operands still records
-                trace = max(traces, key=lambda trace: trace.number)
+            trace = trace_of_operands(args)
+            if trace is not None:  # within ensure_compile_time_eval
                 with tracing(trace):
                     return trace.process(op, args, params)
             executable = self._compile(op, args, params)

@@ -77,6 +77,7 @@ from shardwise.ir.trace import is_concrete as is_concrete
 from shardwise.ir.trace import is_eager as is_eager
 from shardwise.ir.trace import not_concrete as not_concrete
 from shardwise.ir.trace import primal_of as primal_of
+from shardwise.ir.trace import trace_of_operands as trace_of_operands
 from shardwise.ir.trace import tracing as tracing
 from shardwise.ir.trace import unexpected_tracer as unexpected_tracer
 from shardwise.ir.types import ReferenceType as ReferenceType

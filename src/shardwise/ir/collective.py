@@ -41,7 +41,7 @@ class Collective:
     sent_of     ``(in_types, params, sizes of mesh axes) -> bytes`` if that does not follow from the operands' bytes alone.
     moves       it only changes a value's layout; if the partitioner inserts it, `on_reshard` may refuse it.
     computes    it combines values: as many operations as its result has elements.
-    absorbed    ``(params) -> Absorbed | None``: the reduction that the producer of its operand may run.
+    absorbed    ``(params) -> AbsorbedReduction | None``: the reduction that the producer of its operand may run.
     exchange    ``(operands of each device, params) -> result of each device``, for a group of devices in row-major order; without it the
                 block kernel says what the op means. It is the op's meaning written down a second time, which checks the first.
     alone       ``(position, operands, params) -> result`` on the device at that row-major position: the op needs nothing of others.

@@ -205,7 +205,7 @@ class Op:
     makes_nan       it may give a NaN where no operand has one, or is arithmetic that passes NaNs on: `checkify` looks at its result. None:
                     as `transcendental` says.
     divisor         the operand by which it divides: `checkify` looks for zeros there.
-    indexed         ``(params, in_types) -> Indexed | None``: the windows that it reads or writes at places that operands say.
+    indexed         ``(params, in_types) -> IndexedWindows | None``: the windows that it reads or writes at places that operands say.
     keys            what it does with random keys, a `KeyUses`, or ``(eqn, uses of a program) -> KeyUses``; None: it consumes those that it
                     gets, and gives used ones.
     product         a matrix product or convolution: what the checkpoint policies for dots save.
@@ -239,7 +239,7 @@ class Op:
     effects         True, or a predicate of params: never removed nor merged.
     calls_user      runs Python code of the user's, which may raise, and which counts its calls.
     holds_functions its params hold functions of the user's, and these what they close over: its types are not kept by params.
-    narrow          ``(params, wanted, part_of) -> Narrowed`` for ops with several results, some of which may be unread: the equation that
+    narrow          ``(params, wanted, part_of) -> NarrowedEquation`` for ops with several results, some of which may be unread: the equation that
                     gives the wanted ones alone. ``part_of(program, results)`` is the part of a program that some results follow from.
     algorithm       ``(in_types, out_types, params) -> Steps`` for kernels that are no loop over elements: the algorithm that they run,
                     and how many of its steps. What a step takes is a figure of the machine (see planner.steps).

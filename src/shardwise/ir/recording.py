@@ -60,6 +60,7 @@ class ProgramTrace(Trace):
     """Records every op call as an equation."""
 
     show: Callable[[ProgramTracer], str] | None = None  # the text of a value, where it is not that of its type
+    knows_outer = True  # whether scalars that the traces around know are literals here, and no captured values
     __slots__ = (
         "adopted",
         "arg_names",
@@ -97,7 +98,9 @@ class ProgramTrace(Trace):
 
     def atom(self, x: Any) -> Atom:
         """The program's name for a value: its own, a literal, or a captured constant."""
-        if isinstance(x, ProgramTracer) and (x.owner is self or (type(x.variable) is Literal and not x.owner.closed)):
+        if isinstance(x, ProgramTracer) and (
+            x.owner is self or (type(x.variable) is Literal and self.knows_outer and not x.owner.closed)
+        ):
             return x.variable
         if isinstance(x, Literal):
             return x
@@ -158,6 +161,7 @@ class ShownTrace(ProgramTrace):
     """Records op calls as JAX's programs have them."""
 
     __slots__ = ()
+    knows_outer = False
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         parts = op.shown.parts

@@ -10,7 +10,7 @@ import functools
 import gc
 import itertools
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -248,6 +248,17 @@ def eager_trace() -> Trace:
 def is_eager() -> bool:
     """Whether ops run eagerly in this thread."""
     return _state.trace is _EAGER[0]
+
+
+def trace_of_operands(values: Iterable[Any]) -> Trace | None:
+    """Within `eagerly`, the innermost trace that records one of these values; None where there is none, and elsewhere.
+
+    What is no single op (a call of a compiled function, of one with rules of its own) is to be recorded there whole.
+    """
+    if not is_eager():
+        return None
+    traces = [v.owner for v in values if isinstance(v, Tracer) and not v.owner.closed]
+    return max(traces, key=lambda trace: trace.number, default=None)
 
 
 @contextmanager

@@ -48,11 +48,11 @@ def held_updates(program: Program) -> Program:
 
 def _of(eqn: Equation, old: Atom) -> bool:
     """Whether the equation gives an update of that value, at most half of it, and no other device writes what it writes."""
+    if eqn.op.hold is None:
+        return False
     params, (first, *rest) = eqn.params, eqn.inputs
     apart = params.get("operand_axes") or params.get("update_axes") or params.get("sum_axes")
-    return (
-        eqn.op.hold is not None and first is old and not apart and 2 * sum(a.aval.size for a in rest) <= old.aval.size
-    )
+    return first is old and not apart and 2 * sum(a.aval.size for a in rest) <= old.aval.size
 
 
 def _hold_update(update: Equation, choice: Equation, turned: bool) -> list[Equation] | None:

@@ -7,13 +7,16 @@ not fit, or if asked for: they trace the function again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from shardwise.base.shapes import DimAxes
 from shardwise.engine.data_free import DataFree
+from shardwise.ir import source_text
 from shardwise.plan.alternatives import split_also
+from shardwise.plan.lost_batches import Pin
+from shardwise.plan.pasted import spec_code
 from shardwise.plan.points import Point, point_of
 from shardwise.plan.step import Step, StepLayout
 from shardwise.planner import (
@@ -59,6 +62,7 @@ def plan_advice(plan: Plan, executable: DataFree, machine: Machine, thorough: bo
         if estimated & set(kept):
             kept = tuple(a for a in kept if a not in estimated)
             found += _splits(step, own, plan)
+        found += [*_kept_batches(step, own, plan), *_batch_splits(step, own, plan)]
     if thorough or not plan.fits:
         found += [*_policies(step, own, plan), *_batches(step, own, plan)]
     return replace(plan, advice=(*sorted(found, key=lambda a: (-a.seconds, -a.nbytes)), *kept))
@@ -108,10 +112,45 @@ def _splits(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
         dims = split_also(step, whole, [axis], step.sizes)
         if not dims:
             continue
-        new = point_of(step, StepLayout(step.sizes, dims))
+        new = point_of(step, StepLayout(step.sizes, dims, keep_batch=True))
         if _is_worth(own, new, plan):
-            change = f"Split {_list_dims(step, dims)} over {axis!r}, along which every device holds the same"
+            change = f"Split {_list_dims(step, dims)} over {axis!r}, along which every device holds the same{_and_pins(step, new)}"
             yield _advice(change, own, new)
+
+
+def _kept_batches(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
+    """Values that carry all of a split batch, constrained to their part of it."""
+    pins = step.pins_of(own.layout)
+    new = point_of(step, replace(own.layout, keep_batch=True)) if pins else own
+    if _is_worth(own, new, plan):
+        change = f"Constrain {_list_pins(pins)}: from there on all devices compute all examples"
+        yield replace(_advice(change, own, new), source=pins[0].source and pins[0].source.place)
+
+
+def _batch_splits(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
+    """Per axis that does not split the batch: the batch split over it, too."""
+    batch = [i for i, a in enumerate(step.arguments) if a.batch_dim is not None]
+    for axis, size in step.sizes:
+        dims = split_also(step, batch, [axis], step.sizes) if size > 1 else ()
+        if len(dims) < len(batch) or not batch:
+            continue
+        new = point_of(step, StepLayout(step.sizes, dims, keep_batch=True))
+        if _is_worth(own, new, plan):
+            yield _advice(f"Split {_list_dims(step, dims)} over {axis!r}{_and_pins(step, new)}", own, new)
+
+
+def _and_pins(step: Step, new: Point) -> str:
+    pins = step.pins_of(new.layout)
+    return f", and constrain {_list_pins(pins)}" if pins else ""
+
+
+def _list_pins(pins: Sequence[Pin]) -> str:
+    """``bf16[8,128] of gather to P('data',) at lm.py:12 (with_sharding_constraint)``."""
+    words = [
+        f"{p.var.aval.str_short()} of {p.op} to {spec_code(p.dims)}{f' at {source_text(p.source)}' if p.source else ''}"
+        for p in pins
+    ]
+    return f"{', '.join(words)} (with_sharding_constraint)"
 
 
 def _list_dims(step: Step, dims: Iterable[tuple[int, DimAxes]]) -> str:

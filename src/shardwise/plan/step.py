@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Equation, Program, map_equations, map_programs, subprograms
 from shardwise.ops.devices.layout import spec_axes
+from shardwise.plan.lost_batches import Pin, lost_batches, with_pins
 from shardwise.plan.roles import Argument, arguments_of, follow
 from shardwise.planner import Machine, Plan, client_of, device_program_of, for_chip, make_plan
 from shardwise.planner.machines import find
@@ -61,6 +63,7 @@ class StepLayout:
         remat: the policy of all checkpointed functions, by its name in `POLICIES` or by that of the search's own; '': as written.
         batch: times that of the program.
         machine: the name of another machine than that of the step; '': the step's.
+        keep_batch: whether values inside that carry all of a split batch are constrained to their part of it.
     """
 
     mesh: Sizes
@@ -68,6 +71,7 @@ class StepLayout:
     remat: str = ""
     batch: Fraction = Fraction(1)
     machine: str = ""
+    keep_batch: bool = False
 
 
 class Step:
@@ -88,6 +92,7 @@ class Step:
         self.policies = POLICIES | (policies or {})
         self._traces: dict[tuple[str, Fraction], DataFree] = {("", Fraction(1)): executable}
         self._programs: dict[Any, Program] = {}
+        self._pins: dict[StepLayout, tuple[Pin, ...]] = {}
         self._meshes: dict[tuple[Sizes, str], Mesh] = {}
         self._others: dict[str, tuple[Machine, Sequence[Device]]] = {}
         self._least: Traced | None = None  # the function traced with the policy `_LEAST`, once that was tried
@@ -149,8 +154,24 @@ class Step:
 
     def compile_layout(self, layout: StepLayout) -> DataFree:
         """The program in that layout."""
+        return self._compile_with(layout, self.pins_of(layout) if layout.keep_batch else ())
+
+    def pins_of(self, layout: StepLayout) -> tuple[Pin, ...]:
+        """The constraints by which a layout keeps its batch; none where no value loses it."""
+        layout = replace(layout, keep_batch=False)
+        if layout not in self._pins:
+            executable = self._compile_with(layout, ())
+            call = self.compile_variant(layout.remat, layout.batch).user_call
+            assert call is not None
+            dims = {leaf: a.batch_dim for a in self.arguments if a.batch_dim is not None for leaf in a.leaves}
+            batch = {i: dims[leaf] for i, leaf in enumerate(call.leaves) if leaf in dims}
+            mesh = None if self.fixed else self._mesh_of_sizes(layout.mesh, layout.machine)
+            self._pins[layout] = () if mesh is None else lost_batches(executable, batch, mesh)
+        return self._pins[layout]
+
+    def _compile_with(self, layout: StepLayout, pins: Sequence[Pin]) -> DataFree:
         traced = self.compile_variant(layout.remat, layout.batch)
-        if layout.mesh == self.sizes and not layout.dims and not layout.machine:
+        if layout.mesh == self.sizes and not layout.dims and not layout.machine and not pins:
             return traced
         if self.fixed:
             raise ValueError(f"the layouts of {self.executable.name} cannot be replaced: {self.fixed}")
@@ -169,10 +190,11 @@ class Step:
             for i, s in enumerate(request.out_shardings)
         )
         default = None if request.default_mesh is None else mesh
+        program = self._program_over(mesh, layout, request.program)
         return cast(
             DataFree,
             compile_program(
-                self._program_over(mesh, layout, request.program),
+                with_pins(program, pins, mesh) if pins else program,
                 sigs,
                 outs,
                 names=traced.names,

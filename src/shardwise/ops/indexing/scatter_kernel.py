@@ -85,7 +85,9 @@ class ScatterKernel(OverwritingKernel):
         """The call that combines rows with the operand, where it reads positions and updates where they lie."""
         params, combine = self._params, _UFUNCS[self._params["combine"]]
         numbers, mode = params["dimension_numbers"], params["mode"]
-        how = _WindowWrites(self._env.lead, numbers, mode, params["unique_indices"], params["wrap_negative"], combine, False)
+        how = _WindowWrites(
+            self._env.lead, numbers, mode, params["unique_indices"], params["wrap_negative"], combine, False
+        )
         places = [(i, c) for i, p in enumerate(positions) for c in range(p.shape[-1])]
         columns = _columns(positions)
         rows = _as_rows(how, operand, columns, updates)

@@ -27,12 +27,14 @@ from shardwise.ir import (
     Shown,
     Tracer,
     bind,
+    current_trace,
     define_op,
     eval_program,
     exact,
     is_eager,
     recording_trace,
     subprograms,
+    trace_of_operands,
     trace_program,
     tracing,
 )
@@ -197,11 +199,13 @@ class _CheckpointedFunction:
         key = (context_token(), structure, statics, *types)
         known = _known_trace(self.fun, key, lambda: _trace(run, types, getattr(self.fun, "__name__", "checkpoint")))
         program, operands, out_tree = known.program, [*known.consts, *values], known.out_tree
-        if is_eager():
+        trace = trace_of_operands(operands)
+        if trace is None and is_eager():
             return tree_unflatten(out_tree, eval_program(program, operands))
         chosen = chosen_policy(self.policy) or None  # many a program calls a policy: `nothing_saveable()` is False
         held = among(held, before=len(known.consts))
-        outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=held)
+        with tracing(trace or current_trace()):
+            outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=held)
         return tree_unflatten(out_tree, outs)
 
 

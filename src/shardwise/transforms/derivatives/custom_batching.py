@@ -8,7 +8,18 @@ from typing import Any, cast
 
 from shardwise.base.tree import PyTreeDef, broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.base.wrapping import copy_identity
-from shardwise.ir import Program, ShapedArray, Tracer, bind, eval_program, is_eager, trace_program, tracing
+from shardwise.ir import (
+    Program,
+    ShapedArray,
+    Tracer,
+    bind,
+    current_trace,
+    eval_program,
+    is_eager,
+    trace_of_operands,
+    trace_program,
+    tracing,
+)
 from shardwise.ir.op import Params
 from shardwise.ops.control.scan import scan
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
@@ -63,18 +74,20 @@ class custom_vmap:
         program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
         assert out_tree is not None
         rule = _Rule(self, in_tree, out_tree)
-        if is_eager():
+        trace = trace_of_operands(leaves)
+        if trace is None and is_eager():
             rule.check_defined()
             return tree_unflatten(out_tree, eval_program(program, [*consts, *leaves]))
-        outs = bind(
-            custom_vmap_op,
-            *consts,
-            *leaves,
-            program=program,
-            name=function_name(self.fun),
-            count=len(consts),
-            rule=rule,
-        )
+        with tracing(trace or current_trace()):
+            outs = bind(
+                custom_vmap_op,
+                *consts,
+                *leaves,
+                program=program,
+                name=function_name(self.fun),
+                count=len(consts),
+                rule=rule,
+            )
         return tree_unflatten(out_tree, outs)
 
 

@@ -23,6 +23,7 @@ from shardwise.ir import (
     current_trace,
     define_op,
     is_eager,
+    trace_of_operands,
     tracing,
 )
 from shardwise.ir.program import called_effects
@@ -164,7 +165,11 @@ class Custom(Generic[P, R]):
         self._check_rules()
         values = positional(self.fun, args, kwargs)
         if is_eager():
-            return self._called_on_values(values)
+            trace = trace_of_operands(tree_leaves(values))
+            if trace is None:
+                return self._called_on_values(values)
+            with tracing(trace):
+                return cast(Any, self)(*values)
         around = self._around_linear(values)
         if around is None:
             return with_references(lambda references: self._with_state(references, values), self._references(values))

@@ -38,7 +38,9 @@ from shardwise.ir import (
     is_eager,
     kept_equations,
     recording_trace,
+    trace_of_operands,
     trace_program,
+    tracing,
 )
 from shardwise.ir.reference_arguments import close_over
 from shardwise.ir.references import (
@@ -221,6 +223,10 @@ class JitWrapped(Generic[P, R]):
     def _call_bound(self, call: BoundCall, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not is_eager():
             return self._call_traced(call)
+        trace = trace_of_operands(call.leaves)
+        if trace is not None:
+            with tracing(trace):
+                return self._call_traced(call)
         check_donation(call.leaves, call.donated_positions(self._options.args))
         for x in call.leaves:
             if isinstance(x, ArrayImpl):

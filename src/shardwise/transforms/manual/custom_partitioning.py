@@ -15,10 +15,20 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.shapes import DimAxes
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.ir import Equation, Program, ShapedArray, bind, define_op, is_eager, trace_program
+from shardwise.ir import (
+    Equation,
+    Program,
+    ShapedArray,
+    bind,
+    define_op,
+    is_eager,
+    trace_of_operands,
+    trace_program,
+    tracing,
+)
 from shardwise.ir.op import Params, Types
 from shardwise.ops.control.regions import no_rule
 from shardwise.ops.devices.first_replica import first_replica
@@ -114,6 +124,10 @@ class custom_partitioning:
                 f"custom_partitioning of {self.name} takes no keyword-only arguments, got {list(bound.kwargs)}. Close over them."
             )
         given = bound.args
+        trace = trace_of_operands(tree_leaves(given))
+        if trace is not None:
+            with tracing(trace):
+                return self(*given)
         if is_eager():
             return self.fun(*given)
         fixed = {i % len(given): given[i] for i in self.static_argnums if -len(given) <= i < len(given)}
