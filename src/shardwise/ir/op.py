@@ -240,7 +240,8 @@ class Op:
     calls_user      runs Python code of the user's, which may raise, and which counts its calls.
     holds_functions its params hold functions of the user's, and these what they close over: its types are not kept by params.
     narrow          ``(params, wanted, part_of) -> NarrowedEquation`` for ops with several results, some of which may be unread: the
-                    equation that gives the wanted ones alone. ``part_of(program, results)`` is the part of a program that some results follow from.
+                    equation that gives the wanted ones alone. ``part_of(program, results)`` is the part of a program that some results
+                    follow from.
     algorithm       ``(in_types, out_types, params) -> Steps`` for kernels that are no loop over elements: the algorithm that they run,
                     and how many of its steps. What a step takes is a figure of the machine (see planner.steps).
     rewrite         ``(eqn, devices) -> Program | None``: a program that is cheaper to run on so many devices than an equation of a

@@ -227,8 +227,12 @@ def _record(
 
 
 def as_literal(value: Any) -> Any:
-    """The number that an array of a program stands for, if it stands for one; other values as they are."""
-    return value.variable if isinstance(value, ProgramTracer) and type(value.variable) is Literal else value
+    """The number that an array of a program stands for, if it stands for one that the current trace knows; other values as they are."""
+    if not isinstance(value, ProgramTracer) or type(value.variable) is not Literal:
+        return value
+    trace = current_trace()
+    known = trace is value.owner or not isinstance(trace, ProgramTrace) or trace.knows_outer
+    return value.variable if known else value
 
 
 # -- programs on other values --------------------------------------------------------------------------------------------

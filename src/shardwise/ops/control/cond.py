@@ -163,10 +163,12 @@ cond_p = define_op(
 # -- branches --------------------------------------------------------------------------------------------------------
 
 
-def _unify_branches(bodies: Sequence[Body], num_operands: int) -> tuple[tuple[Program, ...], list[Any]]:
+def _unify_branches(
+    bodies: Sequence[Body], num_operands: int, true_first: bool
+) -> tuple[tuple[Program, ...], list[Any]]:
     """The branches with the same inputs: what any of them captured, then the operands; and the captured values."""
     captured: dict[int, Any] = {}
-    for body in bodies:
+    for body in reversed(bodies) if true_first else bodies:
         captured.update((id(c), c) for c in body.consts)
     programs = []
     for body in bodies:
@@ -236,8 +238,13 @@ def _cast_hint(a: ShapedArray, b: ShapedArray) -> str:
 
 
 def _branch(
-    index: Any, functions: Sequence[Callable[..., Any]], labels: Sequence[str], operands: tuple[Any, ...]
+    index: Any,
+    functions: Sequence[Callable[..., Any]],
+    labels: Sequence[str],
+    operands: tuple[Any, ...],
+    true_first: bool = False,
 ) -> Any:
+    """`true_first`: the last function is traced first, and what it captures comes first, as `cond` has them."""
     closed = close_over(operands, TracedArguments(functions[0], "cond", operands))
     if closed is not None:
         operands, rebuilt = closed
@@ -245,23 +252,27 @@ def _branch(
 
     def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
         if not references:
-            return (), _bind_branch(index, functions, labels, operands)
+            return (), _bind_branch(index, functions, labels, operands, true_first)
         stateful = [over_state(f, references) for f in functions]
-        return _bind_branch(index, stateful, labels, ([r.held() for r in references], *operands))
+        return _bind_branch(index, stateful, labels, ([r.held() for r in references], *operands), true_first)
 
     return with_references(run)
 
 
 def _bind_branch(
-    index: Any, functions: Sequence[Callable[..., Any]], labels: Sequence[str], operands: tuple[Any, ...]
+    index: Any,
+    functions: Sequence[Callable[..., Any]],
+    labels: Sequence[str],
+    operands: tuple[Any, ...],
+    true_first: bool,
 ) -> Any:
     values, tree = flat_values(operands)
     types = [v.aval for v in values]
-    bodies = [
-        trace_body(f, tree, types, label, known_as=(f, "branch")) for f, label in zip(functions, labels, strict=True)
-    ]
+    order = -1 if true_first else 1
+    traced = zip(functions[::order], labels[::order], strict=True)
+    bodies = [trace_body(f, tree, types, label, known_as=(f, "branch")) for f, label in traced][::order]
     _check_branches(functions, labels, bodies)
-    programs, captured = _unify_branches(bodies, len(values))
+    programs, captured = _unify_branches(bodies, len(values), true_first)
     outs = bind(cond_p, index, *captured, *values, branches=programs)
     return tree_unflatten(bodies[0].out_tree, hand_out(outs))
 
@@ -334,7 +345,7 @@ def cond(
         except ConcretizationTypeError:
             pass
     pred = bool(pred) if type(pred) is int else pred  # of any size
-    return _branch(_predicate(pred), (false_fun, true_fun), ("false_fun", "true_fun"), operands)
+    return _branch(_predicate(pred), (false_fun, true_fun), ("false_fun", "true_fun"), operands, true_first=True)
 
 
 def _with_own_operands(pred: Any, true_operand: Any, true_fun: Any, false_operand: Any, false_fun: Any) -> Any:
