@@ -25,6 +25,7 @@ HELD = {
 NOT_HELD = {
     "read besides": lambda p, x: jnp.where(p, (y := x.at[3].set(1.0)), x) + y,
     "another value": lambda p, x: jnp.where(p, x.at[3].set(1.0), x + 1),
+    "no operand": lambda p, x: jnp.where(p, lax.full(x.shape, 2.0), x.at[3].set(1.0)) + x.at[3].set(2.0),
     "each element": lambda p, x: jnp.where(x > 0, x.at[3].set(1.0), x),
     "clipped": lambda p, x: jnp.where(p, x.at[AT].set(1.0, mode="clip"), x),
     "the second result of a loop": lambda p, x: jnp.where(

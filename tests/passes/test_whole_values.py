@@ -9,8 +9,10 @@ import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base import config
+from shardwise.experimental.custom_partitioning import custom_partitioning
 from shardwise.ir import verify
 from shardwise.sharding import Mesh, NamedSharding
+from shardwise.experimental.custom_partitioning import custom_partitioning
 from shardwise.sharding import PartitionSpec as P
 
 X = np.random.default_rng(0).normal(size=(8, 256)).astype(np.float32)
@@ -109,7 +111,7 @@ def test_results_are_those_of_one_device_where_devices_put_them(name, spec):
 
 
 def test_programs_with_code_per_device_run_as_devices_do():
-    """`shard_map` and callbacks see what each device has."""
+    """`shard_map`, callbacks and partitionings of the user's see what each device has."""
     seen = []
 
     def with_callback(x):
@@ -117,9 +119,25 @@ def test_programs_with_code_per_device_run_as_devices_do():
         return jnp.cumsum(x, 1)
 
     mapped = sw.shard_map(lambda x: x + lax.psum(x, "x"), mesh=MESH, in_specs=P(None, "x"), out_specs=P(None, "x"))
-    for f in (with_callback, lambda x: jnp.cumsum(mapped(x), 1)):
+    for f in (with_callback, lambda x: jnp.cumsum(mapped(x), 1), lambda x: jnp.cumsum(by_device(x), 1)):
         made = compiled(f, placed(P(None, "x")))
         assert made.whole_program is None and made.transfers
+    np.testing.assert_allclose(
+        sw.jit(lambda x: jnp.cumsum(by_device(x), 1))(placed(P(None, "x"))), 100 * X.cumsum(1), rtol=1e-5
+    )
+
+
+@custom_partitioning
+def by_device(x):
+    """The value; devices give a hundred times their part, to be told from it."""
+    return x
+
+
+by_device.def_partition(
+    partition=lambda mesh, args, result: (mesh, lambda x: 100 * x, args[0].sharding, (args[0].sharding,)),
+    infer_sharding_from_operands=lambda mesh, args, result: args[0].sharding,
+    sharding_rule="i j -> i j",
+)
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -380,7 +380,8 @@ def test_compiled_programs_can_be_looked_at():
 
 def test_planned_programs_have_all_that_executables_have():
     public = {name for name in dir(Executable) if not name.startswith("_")}
-    without = {"blocks", "kept", "plan"}  # of arguments with data; never set; kernels and their order
+    # Of arguments with data; never set; kernels and their order, and what these are given of the devices.
+    without = {"blocks", "env", "kept", "plan", "plan_of_devices"}
     assert public - set(dir(DataFree)) == without
 
 

@@ -17,12 +17,12 @@ from shardwise.passes.simplify import simplify
 
 
 def whole_program(program: Program, device_program: Program, grid: Grid) -> Program | None:
-    """`program` on whole values; None where its devices exchange nothing, where it has code of the user's, which sees what each device
-    has, and where processes share the work.
+    """`program` on whole values; None where its devices exchange nothing, where it has code of the user's for each device's part, and
+    where processes share the work.
     """
     if len(grid.devices) == 1 or grid.spans or not grid.one_memory or not any(map(_exchanges, _all(device_program))):
         return None
-    if any(map(calls_user, program.equations)) or any(e.op.boundary for e in _all(program)):
+    if any(map(calls_user, program.equations)) or any(e.op.boundary or e.op.holds_functions for e in _all(program)):
         return None
     outs: list[DimAxes | None] = [whole_layout(a.aval.ndim) for a in program.outputs]
     local, _ = partition(program, grid.one_device, {}, [whole_layout(v.aval.ndim) for v in program.inputs], outs)

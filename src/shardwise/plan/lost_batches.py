@@ -83,11 +83,11 @@ def with_pins(program: Program, pins: Sequence[Pin], mesh: Mesh) -> Program:
     """The program with a constraint after each of these values, which all that follows reads."""
     shardings = {pin.var: NamedSharding(mesh, PartitionSpec(*(axes or None for axes in pin.dims))) for pin in pins}
 
-    def pinned(program: Program) -> Program:
+    def add_pins(program: Program) -> Program:
         new: dict[Atom, Var] = {}
         equations: list[Equation] = []
         for eqn in program.equations:
-            changed = map_programs(eqn, pinned)
+            changed = map_programs(eqn, add_pins)
             if not new.keys().isdisjoint(eqn.inputs):
                 changed = replace(changed, inputs=tuple(new.get(a, a) for a in eqn.inputs))
             equations.append(changed)
@@ -101,7 +101,7 @@ def with_pins(program: Program, pins: Sequence[Pin], mesh: Mesh) -> Program:
         outputs = tuple(new.get(a, a) for a in program.outputs)
         return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
-    return pinned(program)
+    return add_pins(program)
 
 
 def _layouts(module: Module, context: Context) -> Layouts:

@@ -49,7 +49,7 @@ def mapped_rows(
     try:
         known = _known[key]
     except KeyError:
-        known = _known[key] = _Known.of(operand, lead, starts, sizes, index_shape, pairs, wrap)
+        known = _known[key] = _WindowReader.of(operand, lead, starts, sizes, index_shape, pairs, wrap)
     if known is None:
         return None
     found, call = known.found, known.call
@@ -64,7 +64,7 @@ def mapped_rows(
     return None if rows is None else rows.reshape(found.result)
 
 
-class _Known(NamedTuple):
+class _WindowReader(NamedTuple):
     """How windows are read from operands and starts that lie alike.
 
     Attributes:
@@ -91,7 +91,7 @@ class _Known(NamedTuple):
         index_shape: Ints,
         pairs: Sequence[tuple[int, int]],
         wrap: bool | None,
-    ) -> _Known | None:
+    ) -> _WindowReader | None:
         """What there is to know; None where rows are not read."""
         dims = tuple((d, start.dtype) for d, start in starts.items())
         found = _read(operand.shape, lead, dims, tuple(sizes), tuple(index_shape), tuple(pairs), wrap is None)
@@ -109,7 +109,7 @@ class _Known(NamedTuple):
         return cls(found, taker.call, (address(taker.fills),), tuple(map(address, begins)), (taker.fills, *begins))
 
 
-_known: Bounded[tuple[Any, ...], _Known | None] = Bounded(LAYOUTS)
+_known: Bounded[tuple[Any, ...], _WindowReader | None] = Bounded(LAYOUTS)
 
 
 def _columns(starts: Mapping[int, Ndarray], found: _Read) -> list[Ndarray]:

@@ -167,10 +167,11 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
     context = get_abstract_mesh()
     in_context = bool(context.axis_names) and all(t is AxisType.Explicit for t in context.axis_types)
     asserts = config.dialect.explicit.constraint_asserts_type and (in_context or not bad)
-    if x.aval.mesh is None and not bad and not in_context:
+    changes = bool(sharding.spec.unreduced or sharding.spec.reduced)
+    if x.aval.mesh is None and not (bad or in_context or changes):
         return False
     if asserts and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
-        if sharding.spec.unreduced or sharding.spec.reduced:
+        if changes:
             raise ValueError(
                 f"with_sharding_constraint takes no spec with unreduced or reduced axes, got {sharding.spec}. Use reshard to change them."
             )

@@ -1,0 +1,81 @@
+"""A step whose batch meets weights that are split over the same axis: what carries the whole batch is found, and constrained."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.plan import advise, plan
+from shardwise.sharding import AbstractMesh, P
+from shardwise.sharding import NamedSharding as NS
+
+MESH = AbstractMesh((4, 2), ("fsdp", "model"))
+WIDTH, LAYERS, WORDS = 512, 4, 4096
+
+
+def language_model(constrain=None, split=("fsdp",), scanned=False, batch=64):
+    """A step of a model whose embedding is split along the width, over the axis that splits the tokens."""
+
+    def layer(x, w):
+        return x + jnp.tanh(x @ w["up"]) @ w["down"], None
+
+    def loss(params, tokens):
+        x = params["words"][tokens]
+        if constrain is not None:
+            x = lax.with_sharding_constraint(x, NS(MESH, constrain))
+        if scanned:
+            x, _ = lax.scan(layer, x, params["layers"])
+        else:
+            for i in range(LAYERS):
+                x, _ = layer(x, {k: w[i] for k, w in params["layers"].items()})
+        return jnp.mean((x @ params["words"].T) ** 2)
+
+    def step(params, tokens):
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, tokens))
+
+    def at(shape, *spec, dtype=jnp.float32):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NS(MESH, P(*spec)))
+
+    params = {
+        "words": at((WORDS, WIDTH), "model", "fsdp"),
+        "layers": {
+            "up": at((LAYERS, WIDTH, 4 * WIDTH), None, "fsdp", "model"),
+            "down": at((LAYERS, 4 * WIDTH, WIDTH), None, "model", "fsdp"),
+        },
+    }
+    return jax.jit(step, donate_argnums=0), (params, at((batch, 256), split or None, dtype=jnp.int32))
+
+
+def constraints(advice):
+    return [a for a in advice if a.change.startswith("Constrain")]
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_the_constraint_has_the_effect_that_writing_it_has(scanned):
+    f, args = language_model(scanned=scanned)
+    own = plan(f, *args, on="v5e-8")
+    (advice,) = constraints(own.advice)
+    assert "gather to P('fsdp')" in advice.change and advice.source[0].endswith("test_lost_batches.py")
+    f, args = language_model(P("fsdp"), scanned=scanned)
+    written = plan(f, *args, on="v5e-8")
+    assert not constraints(written.advice)
+    assert written.seconds.likely < 0.8 * own.seconds.likely
+    assert advice.seconds == pytest.approx(own.seconds.likely - written.seconds.likely, rel=0.02)
+    assert advice.nbytes == pytest.approx(own.peak - written.peak, rel=0.02)
+
+
+def test_a_batch_that_no_axis_splits():
+    """The batch is split over an axis along which all devices do the same, with the constraint that this needs."""
+    f, args = language_model(split=())
+    first, *_ = advise(f, args, on="v5e-8")
+    assert re.match(r"Split dim 0 of tokens over '(fsdp|model)'", first.change)
+    assert first.seconds > 0
+
+
+def test_a_batch_that_is_kept_needs_nothing():
+    f, args = language_model(P(("fsdp",), None, None))
+    assert not constraints(advise(f, args, on="v5e-8"))
