@@ -58,12 +58,11 @@ TRANSFORMED = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("how", TRANSFORMED)
+@pytest.mark.parametrize(
+    ("name", "how"), [(n, h) for n in FUNCTIONS for h in TRANSFORMED if (n, h) != ("custom_vjp", "jvp")]
+)
 def test_calls_are_recorded_whole(name, how):
     function, value, slope = FUNCTIONS[name]
-    if how == "jvp" and name == "custom_vjp":
-        pytest.skip("such a function has no forward derivative")
 
     def f(x):
         x = jnp.asarray(x)
