@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.plan import advise, plan
+from shardwise.plan import advise, plan, search
+from shardwise.plan.points import point_of
 from shardwise.sharding import AbstractMesh, P
 from shardwise.sharding import NamedSharding as NS
 
@@ -79,3 +81,14 @@ def test_a_batch_that_no_axis_splits():
 def test_a_batch_that_is_kept_needs_nothing():
     f, args = language_model(P(("fsdp",), None, None))
     assert not constraints(advise(f, args, on="v5e-8"))
+
+
+def test_search_finds_layouts_that_keep_the_batch():
+    f, args = language_model()
+    found = search(f, args, on="v5e-8", layouts=40, processes=1)
+    assert found.own.loses_batch and any("carry all of a split batch" in words for words in found.varied)
+    point = point_of(found.step, replace(found.own.layout, keep_batch=True))
+    assert point.seconds < 0.8 * found.own.seconds and not point.loses_batch
+    code = found.code(point)
+    assert "# f32[64,256,512] of gather at test_lost_batches.py" in code
+    assert "x = jax.lax.with_sharding_constraint(x, P('fsdp'))" in code

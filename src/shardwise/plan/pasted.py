@@ -11,6 +11,7 @@ from typing import Any
 from shardwise.base.config import config
 from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import tree_flatten, tree_unflatten
+from shardwise.ir import source_text
 from shardwise.plan.roles import parameter_of
 from shardwise.plan.step import POLICIES, Step, StepLayout, spec_of
 from shardwise.sharding import AxisType, Mesh
@@ -53,6 +54,11 @@ def code_of(step: Step, layout: StepLayout) -> str:
         old, now = a.dims[a.batch_dim or 0], new[step.arguments.index(a)][a.batch_dim or 0]
         if old and old != now and step.constrained:
             lines.append(f"# constraints that split the batch over {old}: over {now}")
+    if layout.keep_batch:
+        for pin in step.pins_of(layout):
+            where = f" at {source_text(pin.source)}" if pin.source else ""
+            lines.append(f"# {pin.var.aval.str_short()} of {pin.op}{where}:")
+            lines.append(f"x = jax.lax.with_sharding_constraint(x, {spec_code(pin.dims)})")
     if layout.remat:
         known = POLICIES.get(layout.remat) is step.policies[layout.remat]
         policy = f"jax.checkpoint_policies.{layout.remat}" if known else layout.remat

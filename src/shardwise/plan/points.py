@@ -18,6 +18,7 @@ class Point:
         peak: bytes that a device holds at most.
         fits: whether it has them.
         error: why there is no plan, '' if there is one.
+        loses_batch: whether values inside carry all of a batch that is split.
     """
 
     layout: StepLayout
@@ -25,6 +26,7 @@ class Point:
     peak: int = 0
     fits: bool = False
     error: str = ""
+    loses_batch: bool = False
 
     @property
     def per_batch(self) -> float:
@@ -42,5 +44,7 @@ def point_of(step: Step, layout: StepLayout) -> Point:
 
 def planned_point(step: Step, layout: StepLayout) -> Point:
     """The plan of a layout, in figures. Raises what planning it does."""
-    plan = step.plan(layout)
-    return Point(layout, plan.seconds.likely, plan.peak, plan.fits)
+    executable = step.compile_layout(layout)
+    plan = step.plan_compiled(layout, executable)
+    loses_batch = not layout.keep_batch and bool(step.pins_of(layout, executable))
+    return Point(layout, plan.seconds.likely, plan.peak, plan.fits, loses_batch=loses_batch)

@@ -192,8 +192,9 @@ class _Search:
 
     def run(self) -> None:
         """All rounds. Raises what planning the program's own layout does: nothing can be compared with it."""
-        self.points[self.own] = planned_point(self.step, self.own)
+        own = self.points[self.own] = planned_point(self.step, self.own)
         self.left -= 1
+        self._keep_batches([own])
         movable = not self.step.fixed
         for_machines = min(2 * BEST * len(self.machines), self.left // 4) if movable else 0
         self.held = for_machines + (min(3 * BEST, self.left // 4) if self.given_batch != [] else 0)
@@ -209,14 +210,26 @@ class _Search:
         self.held = 0
         if movable:
             self._other_machines()
+        if any(layout.keep_batch for layout in self.points):
+            self.varied.append("constraints of values inside that carry all of a split batch")
 
     def _plan(self, layouts: Iterable[StepLayout]) -> list[Point]:
-        """Plan those that are new, as many as are left."""
+        """Plan those that are new, as many as are left; of one that loses its batch the better of it and of that which keeps it."""
         new = [k for k in dict.fromkeys(layouts) if k not in self.points][: max(self.left - self.held, 0)]
         self.left -= len(new)
         found = self.pool.plan(new)
         self.points.update(zip(new, found, strict=True))
-        return found
+        kept = self._keep_batches(found)
+        return [min(p, kept.get(p.layout, p), key=_rank) for p in found]
+
+    def _keep_batches(self, points: Iterable[Point]) -> dict[StepLayout, Point]:
+        """By layout that loses its batch, the point of the one that keeps it; none where the caller gives the specs."""
+        losing = [p.layout for p in points if p.loses_batch and self.given_specs is None]
+        lost = losing[: max(self.left - self.held, 0)]
+        self.left -= len(lost)
+        found = self.pool.plan([replace(layout, keep_batch=True) for layout in lost])
+        self.points.update((p.layout, p) for p in found)
+        return {layout: p for layout, p in zip(lost, found, strict=True) if not p.error}
 
     def _best(self, count: int = BEST) -> list[Point]:
         """The layouts to go on with: the fastest of those that fit, then the smallest."""

@@ -139,7 +139,11 @@ class Step:
         Raises:
             ValueError: the layout's axes do not divide an argument, or the program does not compile for it.
         """
-        executable, machine = self.compile_layout(layout), self.machine_of(layout)
+        return self.plan_compiled(layout, self.compile_layout(layout))
+
+    def plan_compiled(self, layout: StepLayout, executable: DataFree) -> Plan:
+        """The plan of a layout that is compiled already."""
+        machine = self.machine_of(layout)
         return make_plan(device_program_of(executable, for_chip(machine.chip)), machine)
 
     def machine_of(self, layout: StepLayout) -> Machine:
@@ -156,17 +160,17 @@ class Step:
         """The program in that layout."""
         return self._compile_with(layout, self.pins_of(layout) if layout.keep_batch else ())
 
-    def pins_of(self, layout: StepLayout) -> tuple[Pin, ...]:
-        """The constraints by which a layout keeps its batch; none where no value loses it."""
+    def pins_of(self, layout: StepLayout, compiled: DataFree | None = None) -> tuple[Pin, ...]:
+        """The constraints by which a layout keeps its batch; none where no value loses it. `compiled`: the program without them."""
         layout = replace(layout, keep_batch=False)
         if layout not in self._pins:
-            executable = self._compile_with(layout, ())
+            compiled = compiled or self._compile_with(layout, ())
             call = self.compile_variant(layout.remat, layout.batch).user_call
             assert call is not None
             dims = {leaf: a.batch_dim for a in self.arguments if a.batch_dim is not None for leaf in a.leaves}
             batch = {i: dims[leaf] for i, leaf in enumerate(call.leaves) if leaf in dims}
             mesh = None if self.fixed else self._mesh_of_sizes(layout.mesh, layout.machine)
-            self._pins[layout] = () if mesh is None else lost_batches(executable, batch, mesh)
+            self._pins[layout] = () if mesh is None else lost_batches(compiled, batch, mesh)
         return self._pins[layout]
 
     def _compile_with(self, layout: StepLayout, pins: Sequence[Pin]) -> DataFree:

@@ -41,6 +41,7 @@ def text(found: SearchResult, width: int = 100) -> str:
 
 def _row(name: str, p: Point, own: Point) -> tuple[str, ...]:
     layout = p.layout
+    words = [*([f"{len(layout.dims)} changed"] if layout.dims else []), *(["constrained"] if layout.keep_batch else [])]
     return (
         name,
         time_text(p.seconds),
@@ -51,5 +52,5 @@ def _row(name: str, p: Point, own: Point) -> tuple[str, ...]:
         mesh_text(dict(layout.mesh)),
         "" if layout.batch == 1 else f"x{layout.batch}",
         layout.remat.removesuffix("_saveable"),
-        f"{len(layout.dims)} changed" if layout.dims else "",
+        ", ".join(words),
     )
