@@ -61,13 +61,14 @@ def test_the_constraint_has_the_effect_that_writing_it_has(scanned):
     f, args = language_model(scanned=scanned)
     own = plan(f, *args, on="v5e-8")
     (advice,) = constraints(own.advice)
-    assert "gather to P('fsdp')" in advice.change and advice.source[0].endswith("test_lost_batches.py")
+    assert "gather to P('fsdp')" in advice.change
+    assert advice.source is not None and advice.source[0].endswith("test_lost_batches.py")
     f, args = language_model(P("fsdp"), scanned=scanned)
     written = plan(f, *args, on="v5e-8")
     assert not constraints(written.advice)
     assert written.seconds.likely < 0.8 * own.seconds.likely
-    assert advice.seconds == pytest.approx(own.seconds.likely - written.seconds.likely, rel=0.02)
-    assert advice.nbytes == pytest.approx(own.peak - written.peak, rel=0.02)
+    assert advice.seconds == pytest.approx(own.seconds.likely - written.seconds.likely, rel=1e-6)
+    assert advice.nbytes == pytest.approx(own.peak - written.peak, rel=1e-6)
 
 
 def test_a_batch_that_no_axis_splits():
