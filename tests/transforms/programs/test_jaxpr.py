@@ -417,3 +417,13 @@ def test_linear_maps_are_trees() -> None:
     np.testing.assert_allclose(out, 2 * np.sin(1), rtol=1e-6)
     np.testing.assert_allclose(bwd(residuals, 1.0), (2 * np.cos(1), np.sin(1)), rtol=1e-6)
     assert aux == {"aux": 2}
+
+
+def test_params_that_only_the_text_has_can_be_asked_for():
+    """Libraries that walk through programs read them."""
+    made = sw.make_jaxpr(lambda x: lax.scan(lambda c, y: (c + y, c), 0.0, x))(jnp.arange(4.0))
+    (eqn,) = [e for e in made.eqns if e.primitive.name == "scan"]
+    assert eqn.params["unroll"] == 1 and "unroll" in eqn.params and eqn.params["length"] // eqn.params["unroll"] == 4
+    assert "unroll" not in list(eqn.params)  # what is bound anew does not take it
+    values = sw.core.eval_jaxpr(made.jaxpr, made.consts, jnp.arange(4.0))
+    np.testing.assert_array_equal(values[1], [0.0, 0.0, 1.0, 3.0])

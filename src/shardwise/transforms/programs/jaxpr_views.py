@@ -36,7 +36,9 @@ from shardwise.transforms.programs.primitives import Primitive, own_params, prim
 
 
 class EqnParams(dict[str, Any]):
-    """An equation's params. Programs among them are Jaxprs under JAX's names, beside the names that the op itself takes."""
+    """An equation's params. Programs among them are Jaxprs under JAX's names, beside the names that the op itself takes; what only JAX's
+    text has, as `unroll` of a scan, can be asked for by its name.
+    """
 
     def __init__(self, eqn: Equation) -> None:
         super().__init__(eqn.params)
@@ -44,7 +46,9 @@ class EqnParams(dict[str, Any]):
         shown = eqn.op.shown
         holds_programs = any(True for _ in subprograms(eqn.params))
         self._aliases = {theirs: ours for ours, theirs in shown.renamed.items()} if holds_programs else {}
-        self._shown = {} if shown.whole is None else shown.whole(eqn.params)
+        text = shown.params(eqn) if shown.whole is not None or shown.change is not None else {}
+        known = () if shown.whole is not None else {*eqn.params, *shown.renamed.values()}
+        self._shown = {k: v for k, v in text.items() if k not in known}
 
     def __missing__(self, key: str) -> Any:
         return as_jaxpr(self[self._aliases[key]]) if key in self._aliases else self._shown[key]
