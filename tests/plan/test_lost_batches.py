@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
+from shardwise.ir import Equation, Program, ShapedArray, Var
 from shardwise.plan import advise, plan, search
+from shardwise.plan.lost_batches import Pin, with_pins
 from shardwise.plan.points import point_of
 from shardwise.sharding import AbstractMesh, P
 from shardwise.sharding import NamedSharding as NS
@@ -93,3 +96,12 @@ def test_search_finds_layouts_that_keep_the_batch():
     code = found.code(point)
     assert "# f32[64,256,512] of gather at test_lost_batches.py" in code
     assert "x = jax.lax.with_sharding_constraint(x, P('fsdp'))" in code
+
+
+def test_the_value_of_the_last_equation_is_constrained_too():
+    (var, out), op = [Var(ShapedArray((8, 4), np.dtype("float32"))) for _ in range(2)], lax.sin_p
+    program = Program((var,), (Equation(op, (var,), (out,)),), (out,), 0, "f")
+    mesh = jax.make_mesh((4,), ("data",))
+    changed = with_pins(program, [Pin(out, (("data",), ()), "sin", None)], mesh)
+    assert [e.op.name for e in changed.equations] == ["sin", "sharding_constraint"]
+    assert changed.outputs == changed.equations[-1].outputs

@@ -145,7 +145,7 @@ def _and_pins(step: Step, new: Point) -> str:
 
 
 def _list_pins(pins: Sequence[Pin]) -> str:
-    """``bf16[8,128] of gather to P('data',) at lm.py:12 (with_sharding_constraint)``."""
+    """``bf16[8,128] of gather to P('data') at lm.py:12 (with_sharding_constraint)``."""
     words = [
         f"{p.var.aval.str_short()} of {p.op} to {spec_code(p.dims)}{f' at {source_text(p.source)}' if p.source else ''}"
         for p in pins

@@ -9,6 +9,7 @@ alone would give. The program with them is planned as any other layout.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -96,7 +97,7 @@ def with_pins(program: Program, pins: Sequence[Pin], mesh: Mesh) -> Program:
                     new[var] = Var(var.aval)
                     params = {"sharding": shardings[var]}
                     equations.append(Equation(sharding_constraint, (var,), (new[var],), params, eqn.source))
-        if all(a is b for a, b in zip(equations, program.equations, strict=False)):
+        if len(equations) == len(program.equations) and all(map(operator.is_, equations, program.equations)):
             return program
         outputs = tuple(new.get(a, a) for a in program.outputs)
         return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)

@@ -83,8 +83,8 @@ def fill(out: Ndarray, source: Ndarray) -> None:
 
 
 def _repeated_byte(out: Ndarray, source: Ndarray) -> Ndarray | None:
-    """The byte of which the one value of all elements consists: the C library writes bytes in less time, of zeros 1 MB of float32
-    in 26 us, where NumPy takes 40, of complex64 2 MB in 69, NumPy 150. None where there is no such byte.
+    """The byte of which the one value of all elements consists: the C library writes bytes in less time than NumPy writes
+    elements. None where there is no such byte.
     """
     if source.dtype != out.dtype or out.dtype.hasobject:
         return None
