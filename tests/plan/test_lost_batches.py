@@ -11,7 +11,7 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.ir import Equation, Program, ShapedArray, Var, unwrap_op
+from shardwise.ir import ShapedArray, trace_program
 from shardwise.plan import advise, plan, search
 from shardwise.plan.lost_batches import Pin, with_pins
 from shardwise.plan.points import point_of
@@ -99,9 +99,8 @@ def test_search_finds_layouts_that_keep_the_batch():
 
 
 def test_the_value_of_the_last_equation_is_constrained_too():
-    (var, out), op = [Var(ShapedArray((8, 4), np.dtype("float32"))) for _ in range(2)], unwrap_op(lax.sin_p)
-    program = Program((var,), (Equation(op, (var,), (out,)),), (out,), 0, "f")
-    mesh = jax.make_mesh((4,), ("data",))
-    changed = with_pins(program, [Pin(out, (("data",), ()), "sin", None)], mesh)
+    program, _ = trace_program(lambda x: [lax.sin(x)], [ShapedArray((8, 4), np.dtype("float32"))])
+    (last,) = program.equations[-1].outputs
+    changed = with_pins(program, [Pin(last, (("data",), ()), "sin", None)], jax.make_mesh((4,), ("data",)))
     assert [e.op.name for e in changed.equations] == ["sin", "sharding_constraint"]
     assert changed.outputs == changed.equations[-1].outputs
