@@ -1,6 +1,6 @@
 """The pipeline: all passes, in order, from an inlined program to the program that a Plan runs.
 
-    on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
+    on_grid -> propagate -> partition -> hoist -> late_sums -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions -> whole_values        `PARTITIONING`
     conv_products -> wide_products -> outer_products -> pad_sums -> scatter_sums -> cut_pieces -> columns_apart
                   -> element_reads -> crossing_reductions -> short_rows -> schedule -> epilogues
@@ -25,13 +25,14 @@ from importlib import import_module
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import DimAxes
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Equation, Program, Spread, Var, subprograms, verify
 from shardwise.passes import grid_params
 from shardwise.passes.fold_reductions import fold_reductions
 from shardwise.passes.grid import Grid
 from shardwise.passes.hoist import hoist
 from shardwise.passes.join_reductions import join_reductions
+from shardwise.passes.late_sums import with_late_sums
 from shardwise.passes.partition import partition
 from shardwise.passes.parts import calls_replaced
 from shardwise.passes.propagate import Placement, propagate
@@ -171,9 +172,12 @@ def _simplify(module: Module, context: Context) -> Module:
     return _change_programs(module, lambda program: simplify(program, context.devices))
 
 
-def _join_reductions(module: Module, context: Context) -> Module:
-    """Join sums over devices. The program that runs joins only those over axes along which each process has one part: products sum
-    over several parts themselves.
+SumsMap = Callable[[Program, Callable[[Axes], bool]], Program]
+
+
+def _change_sums(module: Module, context: Context, change: SumsMap) -> Module:
+    """Change when sums over devices are taken. The program that runs changes only those over axes along which each process has one
+    part: products sum over several parts themselves.
     """
     grid = context.grid
     owners = grid.processes
@@ -182,8 +186,16 @@ def _join_reductions(module: Module, context: Context) -> Module:
         if owners is None
         else frozenset(n for n, k in zip(grid.names, owners.extents, strict=True) if k == 1)
     )
-    program = join_reductions(module.program, apart.issuperset) if apart else module.program
-    return replace(module, program=program, device_program=join_reductions(module.device_program))
+    program = change(module.program, apart.issuperset) if apart else module.program
+    return replace(module, program=program, device_program=change(module.device_program, lambda axes: True))
+
+
+def _late_sums(module: Module, context: Context) -> Module:
+    return _change_sums(module, context, with_late_sums)
+
+
+def _join_reductions(module: Module, context: Context) -> Module:
+    return _change_sums(module, context, join_reductions)
 
 
 def _collective_matmul(module: Module, context: Context) -> Module:
@@ -299,6 +311,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("propagate", _propagate),
     ("partition", _partition),
     ("hoist", _hoist),
+    ("late_sums", _late_sums),
     ("simplify", _simplify),
     ("join_reductions", _join_reductions),
     ("collective_matmul", _collective_matmul),
