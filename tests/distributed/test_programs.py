@@ -58,6 +58,12 @@ def test_same_results(program, processes):
 
 
 @needs_mpi
+def test_sums_that_loops_add_up_are_sent_once():
+    done = launch(4, "late_sums.py", devices=1)
+    assert done.returncode == 0 and done.stdout.count("done") == 4, done.stdout + done.stderr
+
+
+@needs_mpi
 @pytest.mark.parametrize(
     "fault, told",
     [

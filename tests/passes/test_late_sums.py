@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import verify
+from shardwise.passes.late_sums import with_late_sums
+from shardwise.passes.transfers import transfers_of
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.stepped import SteppedPlan
 from shardwise.sharding import Mesh, NamedSharding
@@ -39,12 +42,12 @@ def sums_of(f, *given, specs, mesh=MESH):
 WHOLE = P()
 
 
-def mapped(f, mesh=MESH, out=WHOLE):
+def mapped(f, mesh=MESH, out: Any = WHOLE):
     """`f` of a part of the second argument, in shard_map."""
     return sw.shard_map(f, mesh=mesh, in_specs=(P(), P(None, "x")), out_specs=out)
 
 
-def start_and_rows(dtype=np.float32, shape=(8, 5)):
+def start_and_rows(dtype: Any = np.float32, shape=(8, 5)):
     first = RNG.integers(-4, 5, shape[1:]).astype(dtype)
     return first, RNG.integers(-4, 5, (ROUNDS, *shape)).astype(dtype)
 
@@ -222,3 +225,46 @@ def test_sums_over_axes_that_differ_stay():
 
     found = sums_of(mapped(f, SQUARE), first, rows, specs=(P(), P(None, "x")), mesh=SQUARE)
     assert found == [1, ROUNDS, ROUNDS]
+
+
+FAR = {
+    "means": lambda c, x: (c + lax.pmean(x.sum(0), "x"), None),
+    "multiples": lambda c, x: (c + 3 * lax.psum(x.sum(0), "x") / 2, None),
+    "stacked by an inner loop": lambda c, x: (c + lax.map(lambda v: lax.psum(v, "x"), x)[0], None),
+    "stacked, in another type": lambda c, x: (
+        c + lax.map(lambda v: lax.psum(v, "x").astype(np.float32), x.astype(jnp.bfloat16)).sum(0),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_sums_that_compilers_leave_can_be_moved_to_see_what_that_would_bring(name):
+    first, rows = start_and_rows()
+    specs = (P(), P(None, "x"))
+
+    def f(first, rows):
+        return lax.scan(FAR[name], first, rows)[0]
+
+    before = sums_of(mapped(f), first, rows, specs=specs)
+    assert before != [1]
+    args = [sw.device_put(x, NamedSharding(MESH, s)) for x, s in zip((first, rows), specs, strict=True)]
+    executable = sw.jit(mapped(f)).lower(*args).compile().runtime_executable()
+    moved = verify(with_late_sums(executable.device_program, far=True), after="late_sums")
+    assert [t.trips for t in transfers_of(moved, {"x": 4})] == [1]
+    (block,) = SteppedPlan(moved, executable.env).run(*executable.blocks(args))
+    assert_normwise(np.asarray(block).reshape(-1), np.asarray(sw.jit(mapped(f))(*args)), 1e-6)
+
+
+def test_multiples_that_no_sum_is_stay():
+    first, rows = start_and_rows(np.int32)
+
+    def f(first, rows):
+        def step(c, x):
+            return c + lax.psum(x.sum(0), "x") // 4, None  # of integers, no mean
+
+        return lax.scan(step, first, rows)[0]
+
+    args = [sw.device_put(x, NamedSharding(MESH, s)) for x, s in ((first, P()), (rows, P(None, "x")))]
+    program = sw.jit(mapped(f)).lower(*args).compile().runtime_executable().device_program
+    assert with_late_sums(program, far=True) is program

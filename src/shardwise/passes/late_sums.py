@@ -8,7 +8,9 @@ what it would send in every round: the gradients of a step that goes through its
 and GPUs do the same (`while-loop-all-reduce-code-motion`). Integers stay equal; floats are added in another order.
 
 Between the sum and the carry there may be whatever commutes with sums over devices (`Op.additive`): casts, reshapes, updates of a part
-of the carry at places that are the same on all of these devices. Nothing else may read the carry or the sum.
+of the carry at places that are the same on all of these devices. Nothing else may read the carry or the sum. Compilers leave two kinds
+of sums where they are that could move, too: those that are multiplied before they are added (means), and those that a loop stacks,
+which an outer loop may add up. Plans try what it would bring if the program moved these (`far`).
 """
 
 from __future__ import annotations
@@ -22,17 +24,16 @@ from shardwise.base.config import context_token
 from shardwise.base.dtypes import is_key_dtype, issubdtype
 from shardwise.base.shapes import Axes
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Loop, Program, ProgramMap, Var, literal, region_of
-from shardwise.ir.program import Source
 from shardwise.ops.elementwise.binary import add_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.passes.split import local_results
 
 
 class _Total(NamedTuple):
-    """A carry that only adds up sums over devices.
+    """A result of a loop's body that is made of sums over devices alone: what a carry adds up, or what is stacked.
 
     Attributes:
-        place: among the carry.
+        place: among the results of the body, the carry first.
         sums: the equations that sum over devices, over the same axes.
         between: those through which their results, and the old carry, reach the new one; in order.
     """
@@ -42,20 +43,22 @@ class _Total(NamedTuple):
     between: tuple[Equation, ...]
 
 
-def with_late_sums(program: Program, moves: Callable[[Axes], bool] = lambda axes: True) -> Program:
-    """The same program with such sums behind its loops, if `moves` accepts their axes."""
-    late = ProgramMap(lambda p: _move_sums(late.inside(p), moves))
+def with_late_sums(
+    program: Program, moves: Callable[[Axes], bool] = lambda axes: True, *, far: bool = False
+) -> Program:
+    """The same program with such sums behind its loops, if `moves` accepts their axes. `far`: also those that compilers leave."""
+    late = ProgramMap(lambda p: _move_sums(late.inside(p), moves, far))
     return late.of(program)
 
 
-def _move_sums(program: Program, moves: Callable[[Axes], bool]) -> Program:
+def _move_sums(program: Program, moves: Callable[[Axes], bool], far: bool) -> Program:
     equations: list[Equation] = []
     zeros: set[Atom] = set()
     for eqn in program.equations:
         if eqn.op is broadcast_in_dim_p and isinstance(a := eqn.inputs[0], Literal) and a.value == 0:
             zeros.add(eqn.outputs[0])
         loop = region_of(eqn)
-        totals = list(_totals(loop, moves)) if isinstance(loop, Loop) else []
+        totals = list(_totals(loop, moves, far)) if isinstance(loop, Loop) else []
         if totals:
             equations += _Late(eqn, totals, zeros).equations
         else:
@@ -65,8 +68,8 @@ def _move_sums(program: Program, moves: Callable[[Axes], bool]) -> Program:
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
-def _totals(loop: Loop, moves: Callable[[Axes], bool]) -> Iterator[_Total]:
-    """The carries of a loop that only add up sums over devices."""
+def _totals(loop: Loop, moves: Callable[[Axes], bool], far: bool) -> Iterator[_Total]:
+    """The results of a loop's body whose sums over devices can be taken behind the loop."""
     body = loop.body
     sums = [e for e in body.equations if _is_sum(e) and moves(e.params["axes"])]
     if not sums:
@@ -80,77 +83,98 @@ def _totals(loop: Loop, moves: Callable[[Axes], bool]) -> Iterator[_Total]:
         readers.setdefault(a, []).append(None)
     tested = _tested_places(loop)
     first, movable = loop.num_consts, set(sums)
-    for place in range(loop.num_carry):
-        carry, new = body.inputs[first + place], body.outputs[place]
-        if place in tested or not isinstance(new, Var) or new is carry:
+    for place, new in enumerate(body.outputs):
+        carry = body.inputs[first + place] if place < loop.num_carry else None
+        if place in tested or not isinstance(new, Var) or new is carry or not (carry or far):
             continue
-        found = _partial_values(carry, new, made, movable)
-        if found is None:
+        parts = _Parts(made, movable, carry, far)
+        if not parts.follow(new, False) or (carry is not None and carry not in parts.values):
             continue
-        values, ends = found
-        if len({e.params["axes"] for e in ends}) != 1:
+        axes = {e.params["axes"] for e in parts.sums}
+        if len(axes) != 1 or any(not v.aval.vma.isdisjoint(*axes) for v in parts.others):
             continue
-        inside: set[Equation | None] = {made[v] for v in values if v in made} - ends
-        if readers[new] == [None] and all(inside.issuperset(readers[v]) for v in values if v is not new):
-            yield _Total(place, tuple(ends), tuple([e for e in body.equations if e in inside]))
+        inside = {made[v] for v in parts.values if v in made and made[v] not in parts.sums}
+        if readers[new] == [None] and all(inside.issuperset(readers[v]) for v in parts.values if v is not new):
+            yield _Total(place, tuple(parts.sums), tuple([e for e in body.equations if e in inside]))
 
 
-def _partial_values(
-    carry: Var, new: Var, made: dict[Var, Equation], sums: set[Equation]
-) -> tuple[set[Var], set[Equation]] | None:
-    """The values from the old carry and from sums over devices to the new carry, and these sums; None if it has other parts."""
-    values: set[Var] = set()
-    ends: set[Equation] = set()
-    others: list[Atom] = []
-    stack: list[Atom] = [new]
-    while stack:
-        atom = stack.pop()
-        if isinstance(atom, Literal):
-            return None
-        if atom in values:
-            continue
-        values.add(atom)
-        if atom is carry:
-            continue
-        eqn = made.get(atom)
+class _Parts:
+    """What a result of a body is made of.
+
+    Attributes:
+        made: the equation that makes each value of the body.
+        movable: the equations whose sums may move.
+        carry: that may be among the parts.
+        far: whether parts may be multiplied.
+        values: those from the old carry and from sums over devices to the result.
+        sums: the equations that sum over devices.
+        others: what else equations between these values read.
+    """
+
+    def __init__(self, made: dict[Var, Equation], movable: set[Equation], carry: Var | None, far: bool) -> None:
+        self.made, self.movable, self.carry, self.far = made, movable, carry, far
+        self.values: set[Atom] = set()
+        self.sums: dict[Equation, None] = {}  # a set in the order in which they were found
+        self.others: list[Atom] = []
+
+    def follow(self, atom: Atom, multiplied: bool) -> bool:
+        """Whether a value is made of sums, and of the carry if it is not `multiplied` since. The parts are noted."""
+        if isinstance(atom, Literal) or (atom is self.carry and multiplied):
+            return False
+        if atom is self.carry or atom in self.values:
+            self.values.add(atom)
+            return True
+        eqn = self.made.get(atom)
         if eqn is None or len(eqn.outputs) > 1:
-            return None
-        if eqn in sums:
-            ends.add(eqn)
-            continue
+            return False
+        self.values.add(atom)
+        if eqn in self.movable:
+            self.sums[eqn] = None
+            return True
         if not _keeps_sums(eqn):
-            return None
-        chosen = slice(None) if eqn.op.additive is True else slice(*eqn.op.additive or ())
-        parts = eqn.inputs[chosen]
-        stack += parts
-        others += [a for a in eqn.inputs if not any(a is p for p in parts)]
-    axes = {a for e in ends for a in e.params["axes"]}
-    if carry not in values or not ends or any(axes.intersection(a.aval.vma) for a in others):
-        return None
-    return values, ends
+            return self.far and self._follow_factor(eqn)
+        parts = _summed_operands(eqn)
+        self.others += [a for a in eqn.inputs if not any(a is p for p in parts)]
+        return all([self.follow(a, multiplied) for a in parts])
+
+    def _follow_factor(self, eqn: Equation) -> bool:
+        """The same for the one operand of an elementwise op that is made of sums, if the op is linear in it."""
+        if eqn.op.emit is None or not _is_float(eqn.outputs[0].aval.dtype):
+            return False
+        for a in eqn.inputs[: eqn.op.scales]:
+            alone = _Parts(self.made, self.movable, self.carry, self.far)
+            if alone.follow(a, True):
+                self.values |= alone.values
+                self.sums |= alone.sums
+                self.others += [*alone.others, *[b for b in eqn.inputs if b is not a]]
+                return True
+        return False
+
+
+def _summed_operands(eqn: Equation) -> tuple[Atom, ...]:
+    """The operands that may be partial sums, all of them at once."""
+    return eqn.inputs if eqn.op.additive is True else eqn.inputs[slice(*(eqn.op.additive or (0,)))]
 
 
 def _keeps_sums(eqn: Equation) -> bool:
     """Whether an op commutes with sums over devices, and rounds no more than they do."""
-    op, out = eqn.op, eqn.outputs[0].aval
-    if op.additive is False or op.collective is not None or not _can_be_added(out.dtype):
+    out = eqn.outputs[0].aval
+    parts = _summed_operands(eqn)
+    if not parts or eqn.op.collective is not None or not _can_be_added(out.dtype):
         return False
-    parts = eqn.inputs if op.additive is True else eqn.inputs[slice(*op.additive)]
-    return bool(parts) and all(
-        _can_be_added(a.aval.dtype) and a.aval.dtype.kind == out.dtype.kind and a.aval.itemsize <= out.itemsize
-        if a.aval.dtype.kind in "iu"
-        else issubdtype(a.aval.dtype, np.floating)
-        and issubdtype(out.dtype, np.floating)
-        and a.aval.itemsize <= out.itemsize
-        for a in parts
-    )
+    alike = all(_can_be_added(a.aval.dtype) and _is_float(a.aval.dtype) == _is_float(out.dtype) for a in parts)
+    return alike and all(a.aval.itemsize <= out.itemsize for a in parts)
 
 
 def _can_be_added(dtype: np.dtype) -> bool:
     """Whether partial sums of a type are worth what the sum is: numbers of at least a byte, floats of at least two."""
     if is_key_dtype(dtype):
         return False
-    return dtype.kind in "iu" or (issubdtype(dtype, np.floating) and dtype.itemsize >= 2)
+    return dtype.kind in "iu" or (_is_float(dtype) and dtype.itemsize >= 2)
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return issubdtype(dtype, np.floating)
 
 
 def _is_sum(eqn: Equation) -> bool:
@@ -173,7 +197,7 @@ def _tested_places(loop: Loop) -> set[int]:
 
 
 class _Late:
-    """A loop's equation, and the equations before and behind it, with sums over devices behind. `zeros` are values without other elements.
+    """A loop's equation with sums over devices behind it. `zeros` are values without other elements.
 
     Attributes:
         equations: those that replace the loop's.
@@ -182,46 +206,61 @@ class _Late:
     def __init__(self, eqn: Equation, totals: Iterable[_Total], zeros: Collection[Atom]) -> None:
         loop = region_of(eqn)
         assert isinstance(loop, Loop)
-        self.equations: list[Equation] = []
-        operands, results, behind = list(eqn.inputs), list(eqn.outputs), list[Equation]()
-        inputs, outputs = list(loop.body.inputs), list(loop.body.outputs)
-        tests = list(loop.test.inputs) if loop.test is not None else []
-        tested_from = loop.test_consts.stop - loop.test_consts.start
-        changed: dict[Equation, Equation | None] = {}
+        self._eqn, self._loop, self._zeros = eqn, loop, zeros
+        self._operands, self._results = list(eqn.inputs), list(eqn.outputs)
+        self._inputs, self._outputs = list(loop.body.inputs), list(loop.body.outputs)
+        self._tested = [] if loop.test is None else list(loop.test.inputs)
+        self._changed: dict[Equation, Equation | None] = {}
+        self._ahead, self._behind = list[Equation](), list[Equation]()
         for total in totals:
-            at, result = loop.num_consts + total.place, eqn.outputs[total.place]
-            varying = frozenset[str]().union(*[e.inputs[0].aval.vma for e in total.sums])
-            part = Var(inputs[at].aval.update(vma=inputs[at].aval.vma | varying))
-            names: dict[Atom, Atom] = {inputs[at]: part}
-            for e in total.sums:
-                names[e.outputs[0]] = e.inputs[0]
-                changed[e] = None
-            for e in total.between:
-                changed[e] = new = _retyped(e, names)
-                names[e.outputs[0]] = new.outputs[0]
-            inputs[at], outputs[total.place] = part, names[outputs[total.place]]
-            if tests:
-                tests[tested_from + total.place] = Var(part.aval)
-            started = loop.carry.start + total.place
-            before, operands[started] = operands[started], self._zeros(part, eqn.source)
-            results[total.place] = Var(part.aval)
-            behind += _total_equations(before, before in zeros, results[total.place], result, total.sums[0])
-        equations = [n for e in loop.body.equations if (n := changed.get(e, e)) is not None]
-        body = Program(tuple(inputs), tuple(equations), tuple(outputs), loop.body.num_consts, loop.body.name)
-        programs: dict[object, Program] = {loop.body: body}
-        if loop.test is not None:
-            t = loop.test
-            programs[t] = Program(tuple(tests), t.equations, t.outputs, t.num_consts, t.name)
-        params = {k: programs.get(v, v) if isinstance(v, Program) else v for k, v in eqn.params.items()}
-        self.equations += [Equation(eqn.op, tuple(operands), tuple(results), params, eqn.source), *behind]
+            self._move(total)
+        self.equations = [*self._ahead, self._new_loop(), *self._behind]
 
-    def _zeros(self, like: Var, source: Source | None) -> Var:
-        """Zeros of the type of a value, before the loop."""
-        zero = literal(np.zeros((), like.aval.dtype)[()], like.aval.dtype, weak_type=like.aval.weak_type)
-        out = Var(like.aval)
-        params = {"shape": like.aval.shape, "broadcast_dimensions": (), "out_sharding": None}
-        self.equations.append(Equation(broadcast_in_dim_p, (zero,), (out,), params, source))
+    def _move(self, total: _Total) -> None:
+        place, loop = total.place, self._loop
+        names: dict[Atom, Atom] = {e.outputs[0]: e.inputs[0] for e in total.sums}
+        part = None
+        if place < loop.num_carry:
+            at = loop.num_consts + place
+            aval = self._inputs[at].aval
+            part = Var(aval.update(vma=aval.vma.union(*[e.inputs[0].aval.vma for e in total.sums])))
+            names[self._inputs[at]], self._inputs[at] = part, part
+            if self._tested:
+                self._tested[loop.test_consts.stop - loop.test_consts.start + place] = Var(part.aval)
+        for e in total.sums:
+            self._changed[e] = None
+        for e in total.between:
+            self._changed[e] = new = _retyped(e, names)
+            names[e.outputs[0]] = new.outputs[0]
+        self._outputs[place] = new = names[self._outputs[place]]
+        result, first = self._results[place], total.sums[0]
+        self._results[place] = partial = Var(result.aval.update(vma=new.aval.vma))
+        if part is None:
+            self._behind.append(_sum_equation(first, partial, result))
+            return
+        begun = loop.carry.start + place
+        before, self._operands[begun] = self._operands[begun], self._start(part)
+        summed = _sum_equation(first, partial, None if before not in self._zeros else result)
+        self._behind.append(summed)
+        if before not in self._zeros:
+            self._behind.append(Equation(add_p, (before, summed.outputs[0]), (result,), {}, first.source))
+
+    def _start(self, part: Var) -> Var:
+        """Zeros of the type of a partial sum, before the loop."""
+        zero = literal(np.zeros((), part.aval.dtype)[()], part.aval.dtype, weak_type=part.aval.weak_type)
+        out = Var(part.aval)
+        params = {"shape": part.aval.shape, "broadcast_dimensions": (), "out_sharding": None}
+        self._ahead.append(Equation(broadcast_in_dim_p, (zero,), (out,), params, self._eqn.source))
         return out
+
+    def _new_loop(self) -> Equation:
+        body, test, eqn = self._loop.body, self._loop.test, self._eqn
+        equations = [n for e in body.equations if (n := self._changed.get(e, e)) is not None]
+        new = {body: Program(tuple(self._inputs), tuple(equations), tuple(self._outputs), body.num_consts, body.name)}
+        if test is not None:
+            new[test] = Program(tuple(self._tested), test.equations, test.outputs, test.num_consts, test.name)
+        params = {k: new.get(v, v) if isinstance(v, Program) else v for k, v in eqn.params.items()}
+        return Equation(eqn.op, tuple(self._operands), tuple(self._results), params, eqn.source)
 
 
 def _retyped(eqn: Equation, names: dict[Atom, Atom]) -> Equation:
@@ -232,16 +271,10 @@ def _retyped(eqn: Equation, names: dict[Atom, Atom]) -> Equation:
     return Equation(eqn.op, inputs, (Var(out.update(vma=vma)),), eqn.params, eqn.source)
 
 
-def _total_equations(before: Atom, empty: bool, part: Var, result: Var, total: Equation) -> list[Equation]:
-    """The equations that sum a part over devices, as `total` did, and add it to what was there before the loop.
+def _sum_equation(like: Equation, part: Var, result: Var | None) -> Equation:
+    """The equation that sums a part over devices, as `like` did; it gives `result` if that is not None.
 
-    If that is `empty`, zeros that the part began with, too, the sum is the result: no sum of such a part is a negative zero.
+    A carry that begins with zeros ends with the sum itself: a part that began with zeros is no negative zero.
     """
-    (aval,) = local_results(total.op, (part.aval,), ExactParams(total.params), frozenset(), context_token())
-    if empty and aval is result.aval:
-        return [Equation(total.op, (part,), (result,), total.params, total.source)]
-    summed = Var(aval)
-    return [
-        Equation(total.op, (part,), (summed,), total.params, total.source),
-        Equation(add_p, (before, summed), (result,), {}, total.source),
-    ]
+    (aval,) = local_results(like.op, (part.aval,), ExactParams(like.params), frozenset(), context_token())
+    return Equation(like.op, (part,), (result or Var(aval),), like.params, like.source)
