@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shardwise.passes.grid import make_grid as make_grid
     from shardwise.passes.inline import inline_calls as inline_calls
     from shardwise.passes.key_reuse import key_uses as key_uses
+    from shardwise.passes.late_sums import with_late_sums as with_late_sums
     from shardwise.passes.live_results import LiveResults as LiveResults
     from shardwise.passes.pipeline import DEVICE_PROGRAM as DEVICE_PROGRAM
     from shardwise.passes.pipeline import PARTITIONING as PARTITIONING
@@ -34,6 +35,7 @@ __getattr__ = open_door(
     grid="Grid MeshKey PartForm make_grid",
     inline="inline_calls",
     key_reuse="key_uses",
+    late_sums="with_late_sums",
     live_results="LiveResults",
     pipeline="Context DEVICE_PROGRAM Module PARTITIONING PLACING run_passes schedule_module",
     simplify="common_subexpressions",

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from shardwise.planner.advice import LEAST_MEMORY as LEAST_MEMORY
     from shardwise.planner.advice import LEAST_TIME as LEAST_TIME
     from shardwise.planner.advice import estimated_splits as estimated_splits
-    from shardwise.planner.advice import gib_text as gib_text
-    from shardwise.planner.advice import seconds_text as seconds_text
     from shardwise.planner.buffers import Memory as Memory
     from shardwise.planner.device_program import device_program_of as device_program_of
     from shardwise.planner.flops import operations_of as operations_of
@@ -39,11 +37,13 @@ if TYPE_CHECKING:
     from shardwise.planner.target import Target as Target
     from shardwise.planner.target import for_chip as for_chip
     from shardwise.planner.target import target_of as target_of
+    from shardwise.planner.texts import gib_text as gib_text
+    from shardwise.planner.texts import seconds_text as seconds_text
     from shardwise.planner.views import is_view as is_view
 
 __getattr__ = open_door(
     __name__,
-    advice="LEAST_MEMORY LEAST_TIME estimated_splits gib_text seconds_text",
+    advice="LEAST_MEMORY LEAST_TIME estimated_splits",
     buffers="Memory",
     device_program="device_program_of",
     flops="operations_of product_flops_of product_of touched_bytes work_of",
@@ -55,5 +55,6 @@ __getattr__ = open_door(
     result="Advice Buffer Line Plan Schedule Task Traffic",
     stand_ins="client_of stand_in_devices",
     target="HERE Target for_chip target_of",
+    texts="gib_text seconds_text",
     views="is_view",
 )

@@ -1,7 +1,8 @@
 """Advice: changes of a program that are worth trying, each with what the planner predicts of it.
 
-In: a device program, its groups, memory, schedule and transfers. Out: `Advice`s, what saves most first. The effect of donating is planned;
-that of other changes is estimated here, and says so. `plan.advise` plans the changed program where it can be compiled anew.
+In: a device program, its groups, memory, schedule and transfers. Out: `Advice`s, what saves most first. The effects of donating, and of
+sums behind loops, are planned; those of other changes are estimated here, and say so. `plan.advise` plans the changed program where it can
+be compiled anew.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import numpy as np
 
 from shardwise.passes import Transfer
 from shardwise.planner.buffers import Memory
+from shardwise.planner.loop_sums import sum_behind_loops
 from shardwise.planner.machine import Machine
 from shardwise.planner.memory import donated_homes, memory_of
 from shardwise.planner.result import Advice, Schedule, Task
 from shardwise.planner.target import for_chip
+from shardwise.planner.texts import gib_text, seconds_text
 from shardwise.planner.work import DeviceProgram, Group
 
 LEAST_MEMORY = 0.005  # of the device's memory: what saves less is not worth a line
@@ -40,6 +43,9 @@ def advise(
         a for a in (*_donations(program, groups, memory, machine), *estimated_splits(program)) if a.nbytes >= least
     ]
     faster = [*_reshards(program, schedule, transfers), *_wide_gathers(schedule, transfers)]
+    repeated = [times * t.seconds for t, times in _leaves(schedule, 1) if t.critical and t.axes and times > 1]
+    if math.fsum(repeated) > LEAST_TIME * schedule.seconds:
+        faster += sum_behind_loops(program, machine, memory, schedule, LEAST_TIME)
     return (*sorted(faster, key=lambda a: -a.seconds), *sorted(saving, key=lambda a: -a.nbytes))
 
 
@@ -148,14 +154,3 @@ def _shape(value: str) -> tuple[int, ...]:
     """The shape in the text of a type: of ``bf16[8,512@fsdp]`` (8, 512)."""
     dims = [n.partition("@")[0] for n in value.partition("[")[2].rstrip("]").split(",")]
     return tuple(int(n) for n in dims if n.isdigit())
-
-
-def gib_text(nbytes: int) -> str:
-    """``3.14 GiB``."""
-    return f"{nbytes / 2**30:.2f} GiB"
-
-
-def seconds_text(seconds: float) -> str:
-    """``3.14 s``, ``12.3 ms``, ``790 us``."""
-    unit, name = (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "us")
-    return f"{seconds / unit:.3g} {name}"
