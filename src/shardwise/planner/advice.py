@@ -1,8 +1,8 @@
 """Advice: changes of a program that are worth trying, each with what the planner predicts of it.
 
-In: a device program, its groups, memory, schedule and transfers. Out: `Advice`s, what saves most first. The effects of donating, and of
-sums behind loops, are planned; those of other changes are estimated here, and say so. `plan.advise` plans the changed program where it can
-be compiled anew.
+In: a device program, its groups, memory, schedule and transfers. Out: `Advice`s, what saves most first. The effects of donating, of sums
+behind loops and of other orders of axes are planned; those of other changes are estimated here, and say so. `plan.advise` plans the changed
+program where it can be compiled anew.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from shardwise.passes import Transfer
+from shardwise.planner.axis_order import other_order
 from shardwise.planner.buffers import Memory
 from shardwise.planner.loop_sums import sum_behind_loops
 from shardwise.planner.machine import Machine
@@ -43,6 +44,7 @@ def advise(
         a for a in (*_donations(program, groups, memory, machine), *estimated_splits(program)) if a.nbytes >= least
     ]
     faster = [*_reshards(program, schedule, transfers), *_wide_gathers(schedule, transfers)]
+    faster += other_order(program, groups, machine, schedule, transfers, LEAST_TIME)
     repeated = [times * t.seconds for t, times in _leaves(schedule, 1) if t.critical and t.axes and times > 1]
     if math.fsum(repeated) > LEAST_TIME * schedule.seconds:
         faster += sum_behind_loops(program, machine, memory, schedule, LEAST_TIME)

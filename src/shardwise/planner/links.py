@@ -19,6 +19,7 @@ from functools import cache
 from itertools import groupby
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.passes import Transfer
 from shardwise.planner.axes import MeshPlacement, Segment, place_axes
 from shardwise.planner.machine import Level, Machine
 
@@ -79,6 +80,17 @@ def cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: Mesh
         elif pattern == SHIFT:
             break  # neighbours are next to each other on the innermost level, and that one is busy as long as any
     return CollectiveTime(sum(by_level.values()), latency, by_level)
+
+
+def crossing_of(transfer: Transfer, placement: MeshPlacement) -> CollectiveTime:
+    """The time of one run of a collective of a device program."""
+    collective = transfer.op.collective
+    assert collective is not None
+    unit = 2**40
+    sent = collective.block_bytes_sent(unit, transfer.devices)
+    # A device's operand, of which it sends a part; or what a shift sends.
+    held = transfer.bytes if collective.pattern == SHIFT or not sent else transfer.bytes * unit / sent
+    return cross_axes(collective.pattern, held, transfer.axes, placement)
 
 
 def crowding_of(machine: Machine, sizes: Mapping[str, int]) -> Callable[[Sequence[str]], float] | None:

@@ -20,7 +20,7 @@ from shardwise.planner.clock import schedule
 from shardwise.planner.course import times_by_place
 from shardwise.planner.flops import Product, product_of
 from shardwise.planner.fuse import framed_groups
-from shardwise.planner.links import SHIFT, cross_axes
+from shardwise.planner.links import crossing_of
 from shardwise.planner.machine import Machine
 from shardwise.planner.memory import Memory, memory_of
 from shardwise.planner.result import Plan, Schedule, Traffic
@@ -130,23 +130,12 @@ def _peak_flops(products: Sequence[_ProductRun], machine: Machine) -> float:
     return peaks.get(max(by_dtype, key=lambda n: by_dtype[n], default=""), max(peaks.values()))
 
 
-def _operand_bytes(transfer: Transfer) -> float:
-    """The bytes that `cross_axes` counts: a device's operand, or what a shift sends."""
-    collective = transfer.op.collective
-    assert collective is not None
-    unit = 2**40
-    sent = collective.block_bytes_sent(unit, transfer.devices)
-    return transfer.bytes if collective.pattern == SHIFT or not sent else transfer.bytes * unit / sent
-
-
 def _traffic(transfer: Transfer, placement: MeshPlacement, together: bool) -> Traffic:
     """The traffic of one collective. Devices of one process read each other's memory, which takes no time."""
-    collective = transfer.op.collective
-    assert collective is not None
     line = None if transfer.source is None else transfer.source.place
     level, seconds = "", 0.0
     if not together:
-        took = cross_axes(collective.pattern, _operand_bytes(transfer), transfer.axes, placement)
+        took = crossing_of(transfer, placement)
         level, seconds = took.level, took.seconds * transfer.known_trips
     return Traffic(transfer.kind, transfer.axes, transfer.total, transfer.trips, transfer.value, transfer.cause, transfer.implicit,
                    line, level, seconds)  # fmt: skip
