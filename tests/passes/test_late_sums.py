@@ -14,6 +14,7 @@ from shardwise import lax
 from shardwise.ir import verify
 from shardwise.passes.late_sums import with_late_sums
 from shardwise.passes.transfers import transfers_of
+from shardwise.runtime import costs
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.stepped import SteppedPlan
 from shardwise.sharding import Mesh, NamedSharding
@@ -158,7 +159,7 @@ def test_updates_of_parts_at_places_that_all_devices_share():
 STAYING = {
     "others read the carry": lambda c, x: (c + lax.psum(x.sum(0), "x"), c),
     "others read the new carry": lambda c, x: ((n := c + lax.psum(x.sum(0), "x")), n),
-    "others read the sum": lambda c, x: (c + (s := lax.psum(x.sum(0), "x")), s),
+    "others read the sum": lambda c, x: (c + (s := lax.psum(x.sum(0), "x")), 2 * s),
     "the carry is scaled": lambda c, x: (2 * c + lax.psum(x.sum(0), "x"), None),
     "the sum is scaled": lambda c, x: (c + lax.psum(x.sum(0), "x") * 3, None),
     "something else is added": lambda c, x: (c + lax.psum(x.sum(0), "x") + 1, None),
@@ -239,7 +240,8 @@ FAR = {
 
 
 @pytest.mark.parametrize("name", FAR)
-def test_sums_that_compilers_leave_can_be_moved_to_see_what_that_would_bring(name):
+def test_sums_that_compilers_leave_can_be_moved_to_see_what_that_would_bring(name, monkeypatch):
+    monkeypatch.setattr(costs, "STACKED_SUM_BYTES", 0)  # all stacked sums are large
     first, rows = start_and_rows()
     specs = (P(), P(None, "x"))
 
@@ -254,6 +256,16 @@ def test_sums_that_compilers_leave_can_be_moved_to_see_what_that_would_bring(nam
     assert [t.trips for t in transfers_of(moved, {"x": 4})] == [1]
     (block,) = SteppedPlan(moved, executable.env).run(*executable.blocks(args))
     assert_normwise(np.asarray(block).reshape(-1), np.asarray(sw.jit(mapped(f))(*args)), 1e-6)
+
+
+def test_small_sums_that_a_loop_stacks_are_taken_behind_it_and_large_ones_in_it():
+    for width, trips in ((costs.STACKED_SUM_BYTES // 4, 1), (costs.STACKED_SUM_BYTES // 4 + 1, ROUNDS)):
+        first, rows = start_and_rows(shape=(4, width))
+
+        def losses(first, rows):
+            return lax.scan(lambda c, x: (c + 1, lax.psum((x * c).sum(0), "x")), first, rows)[1]
+
+        assert sums_of(mapped(losses), first, rows, specs=(P(), P(None, "x"))) == [trips]
 
 
 def test_multiples_that_no_sum_is_stay():

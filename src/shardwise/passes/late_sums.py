@@ -8,9 +8,10 @@ what it would send in every round: the gradients of a step that goes through its
 and GPUs do the same (`while-loop-all-reduce-code-motion`). Integers stay equal; floats are added in another order.
 
 Between the sum and the carry there may be whatever commutes with sums over devices (`Op.additive`): casts, reshapes, updates of a part
-of the carry at places that are the same on all of these devices. Nothing else may read the carry or the sum. Compilers leave two kinds
-of sums where they are that could move, too: those that are multiplied before they are added (means), and those that a loop stacks,
-which an outer loop may add up. Plans try what it would bring if the program moved these (`far`).
+of the carry at places that are the same on all of these devices. Nothing else may read the carry or the sum. Small sums
+that a loop stacks are taken behind it, too. Compilers leave two kinds of sums where they are that could move: those that are multiplied
+before they are added (means), and large ones that a loop stacks, which an outer loop may add up. Plans try what it would bring if the
+program moved these (`far`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from shardwise.ir import Atom, Equation, ExactParams, Literal, Loop, Program, Pr
 from shardwise.ops.elementwise.binary import add_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.passes.split import local_results
+from shardwise.runtime import costs
 
 
 class _Total(NamedTuple):
@@ -85,7 +87,9 @@ def _totals(loop: Loop, moves: Callable[[Axes], bool], far: bool) -> Iterator[_T
     first, movable = loop.num_consts, set(sums)
     for place, new in enumerate(body.outputs):
         carry = body.inputs[first + place] if place < loop.num_carry else None
-        if place in tested or not isinstance(new, Var) or new is carry or not (carry or far):
+        if place in tested or not isinstance(new, Var) or new is carry:
+            continue
+        if carry is None and not far and new.aval.nbytes > costs.STACKED_SUM_BYTES:
             continue
         parts = _Parts(made, movable, carry, far)
         if not parts.follow(new, False) or (carry is not None and carry not in parts.values):
@@ -230,7 +234,7 @@ class _Late:
         for e in total.sums:
             self._changed[e] = None
         for e in total.between:
-            self._changed[e] = new = _retyped(e, names)
+            self._changed[e] = new = _retype(e, names)
             names[e.outputs[0]] = new.outputs[0]
         self._outputs[place] = new = names[self._outputs[place]]
         result, first = self._results[place], total.sums[0]
@@ -263,7 +267,7 @@ class _Late:
         return Equation(eqn.op, tuple(self._operands), tuple(self._results), params, eqn.source)
 
 
-def _retyped(eqn: Equation, names: dict[Atom, Atom]) -> Equation:
+def _retype(eqn: Equation, names: dict[Atom, Atom]) -> Equation:
     """An equation on renamed operands, whose result varies where they do."""
     inputs = tuple([names.get(a, a) for a in eqn.inputs])
     out = eqn.outputs[0].aval

@@ -317,6 +317,9 @@ RING_OPERATIONS_PER_BYTE: Final = 32
 # Bytes on a device of what a loop exchanges of its constants, up to which it is exchanged once, before the loop: it then stays in
 # memory during the loop.
 HOISTED_BYTES: Final = 1 << 26
+# Bytes up to which a sum over devices that a loop stacks is taken behind the loop, for all rounds at once: latencies count more than that
+# it could run beside the loop. The limit of XLA's compilers (`xla_while_loop_all_reduce_dus_code_motion_max_size_bytes`).
+STACKED_SUM_BYTES: Final = 10_240
 # Rounds that a loop is taken to run if only the run decides.
 LOOP_ROUNDS: Final = 16
 # How many times as much the second best way to partition an equation may send for the whole program to be tried with it too: of a sort
