@@ -20,9 +20,24 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a process that finds bytecode starts in a third of the time
 
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # threads of BLAS in other processes: how long they wait busily
+
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
+
+
+def _load_linear_algebra() -> None:
+    """Load NumPy's and SciPy's BLAS with one thread each: several wait busily for the next product and take the cores from other tests.
+
+    Both libraries read the variable as they are loaded; shardwise's own threads, and other processes, go by what it was before.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")
+        import scipy.linalg  # type: ignore[import-untyped]  # noqa: F401
+
+
+_load_linear_algebra()
 
 
 # What `-m quick` runs: a part of every floor, in less than a minute.

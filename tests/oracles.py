@@ -41,7 +41,10 @@ def make() -> None:
     python = interpreter("seed")
     version = VERSIONS["seed"]
     venv.create(python.parent.parent, with_pip=True)
-    subprocess.run([python, "-m", "pip", "install", "-q", f"jax=={version}", f"jaxlib=={version}", "rich"], check=True)
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--no-compile", f"jax=={version}", f"jaxlib=={version}", "rich"],
+        check=True,
+    )
     print(f"JAX {version} in {python}")
 
 

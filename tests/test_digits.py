@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.distributed.launching import command, environment, needs_mpi
 
@@ -16,8 +19,14 @@ def accuracies(printed: str) -> list[str]:
     return re.findall(r"(?:automatic|explicit|manual) +│ +\d+ of 396 │ +([\d.]+)%", printed)
 
 
-def test_three_styles_agree(shell):
-    done = shell(DIGITS)
+@pytest.fixture(scope="module")
+def one_process(shell: Callable[..., subprocess.CompletedProcess[str]]) -> subprocess.CompletedProcess[str]:
+    """What one process prints."""
+    return shell(DIGITS)
+
+
+def test_three_styles_agree(one_process):
+    done = one_process
     assert done.stderr == ""
     assert done.returncode == 0
     found = accuracies(done.stdout)
@@ -29,7 +38,7 @@ def test_three_styles_agree(shell):
 
 
 @needs_mpi
-def test_two_processes_learn_as_one_does(shell):
+def test_two_processes_learn_as_one_does(one_process):
     done = subprocess.run(
         command(2, [sys.executable, str(DIGITS)]),
         env=environment(8) | {"PYTHONIOENCODING": "utf-8"},
@@ -39,6 +48,6 @@ def test_two_processes_learn_as_one_does(shell):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert accuracies(done.stdout) == accuracies(shell(DIGITS).stdout)  # the first process prints, the other does not
+    assert accuracies(done.stdout) == accuracies(one_process.stdout)  # the first process prints, the other does not
     assert "all_reduce over data of f32[64,256]" in done.stdout
     assert done.stdout.count("The images, split over") == done.stdout.count("collectives:") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -27,20 +28,26 @@ def _programs():
             yield pytest.param(program, output, id=f"{page.name}: {program.splitlines()[-1]}")
 
 
-@pytest.mark.parametrize("program, output", list(_programs()))
-def test_program_prints_its_output(program, output, tmp_path):
-    file = tmp_path / "example.py"
-    file.write_text(program, encoding="utf-8")
+@pytest.fixture(scope="module")
+def forking():
+    """The process that runs the programs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
-    done = subprocess.run(
-        [sys.executable, str(file)],
-        env=kept | {"PYTHONPATH": str(ROOT / "src")},
-        encoding="utf-8",
-        capture_output=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert doctest.OutputChecker().check_output(output, done.stdout, doctest.ELLIPSIS), done.stdout
+    command, environment = [sys.executable, ROOT / "tests" / "forking.py"], kept | {"PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+
+
+@pytest.mark.parametrize("program, output", list(_programs()))
+def test_program_prints_its_output(program, output, tmp_path, forking):
+    file, out, err = (tmp_path / name for name in ("example.py", "out", "err"))
+    file.write_text(program, encoding="utf-8")
+    forking.stdin.write(json.dumps([str(file), str(out), str(err)]) + "\n")
+    forking.stdin.flush()
+    assert forking.stdout.readline() == "0\n", err.read_text(encoding="utf-8")
+    printed = out.read_text(encoding="utf-8")
+    assert doctest.OutputChecker().check_output(output, printed, doctest.ELLIPSIS), printed
 
 
 def test_the_readme_has_one():

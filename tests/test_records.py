@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import oracles
 from tests.calls import beside
 from tests.calls import record as answers
+from tests.differential import oracle
+from tests.differential.answers import entries
 from tests.numpy import core_record, face
 from tests.random import record as samples
 from tests.special_points import record_matrices as matrices
@@ -137,3 +140,21 @@ def test_calls():
     asked = {repr(call): call for call in answers.every_call()}
     for key in share(asked):
         assert not answers.differs(answers.answer(library, asked[key]), answers.recorded()[key]), key
+
+
+@pytest.mark.record
+def test_programs():
+    fields = ["dtype", "weak_type", "type", "spec", "committed", "indices"]
+    asked = {repr(question): (question, answer) for question, answer in entries()}
+    for key in share(asked):
+        (dialect, devices, source), kept = asked[key]
+        oracles.require(dialect)
+        live: dict[str, Any]
+        try:
+            live = oracle.worker("jax", devices, dialect).ask(source)
+        except oracle.OracleDied:
+            live = {"died": True}
+        assert live.keys() == kept.keys(), key
+        oracle.check(live.get("result"), kept.get("result"), key, fields, 4)
+        assert live.get("error", {}).get("classes") == kept.get("error", {}).get("classes"), key
+        assert live.get("printed") == kept.get("printed"), key

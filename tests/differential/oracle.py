@@ -20,6 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests import oracles
+from tests.differential import answers
 
 HERE = Path(__file__).parent
 SECONDS = 120
@@ -61,7 +62,23 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def run(self, source: str) -> dict[str, Any]:
-        """What `worker.run` answers; an answer that does not come in time ends the process and the test."""
+        """What `worker.run` answers, or for JAX what it answered once, if that is kept."""
+        if self.library != "jax" or self.environment:
+            return self.ask(source)
+        question = (self.dialect, self.devices, source)
+        answer = answers.kept(question)
+        if answer is None:
+            try:
+                answer = self.ask(source)
+            except OracleDied:
+                answer = {"died": True}
+            answers.keep(question, answer)
+        if "died" in answer:
+            raise OracleDied
+        return answer
+
+    def ask(self, source: str) -> dict[str, Any]:
+        """What the process answers; one that does not answer in time is ended, and so is the test."""
         if self.process is None or self.process.poll() is not None:
             self._start()
         assert self.process is not None and self.process.stdin is not None

@@ -39,8 +39,8 @@ def same(ours, theirs):
     ],
 )
 def test_philox_gives_the_published_results(counter, key, expected):
-    words = [np.array([word], np.uint64) for word in counter]
-    assert " ".join(f"{int(x[0]):08x}" for x in philox_4x32(tuple(words), key)) == expected
+    a, b, c, d = (np.array([word], np.uint64) for word in counter)
+    assert " ".join(f"{int(x[0]):08x}" for x in philox_4x32((a, b, c, d), key)) == expected
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,6 +1,8 @@
 """Keys of threefry4x32, philox2x32 and philox4x32: recorded words of JAX, known answers of the ciphers, and what `vmap` makes."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +43,12 @@ def test_known_answers(impl, word):
 @pytest.mark.parametrize("impl", IMPLS)
 def test_mapped_keys_draw_as_each_does_alone(impl):
     keys = random.split(random.key(7, impl=impl), 3)
-    for call in (lambda k: random.bits(k, (2,)), lambda k: random.key_data(random.split(k)), random.uniform):
+    calls: tuple[Callable[[Any], Any], ...] = (
+        lambda k: random.bits(k, (2,)),
+        lambda k: random.key_data(random.split(k)),
+        lambda k: random.uniform(k),
+    )
+    for call in calls:
         expected = np.stack([np.asarray(call(k)) for k in keys])
         np.testing.assert_array_equal(np.asarray(sw.vmap(call)(keys)), expected)
     folded = sw.vmap(random.fold_in)(keys, np.arange(3))

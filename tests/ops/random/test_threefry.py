@@ -4,6 +4,7 @@ import itertools
 import sys
 import tracemalloc
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,8 @@ def test_seed(random, x64):
 def test_seed_refuses():
     with pytest.raises(OverflowError):
         threefry.seed(2**63)
-    for wrong in (1.5, np.zeros(2), "a"):
+    values: tuple[Any, ...] = (1.5, np.zeros(2), "a")
+    for wrong in values:
         with pytest.raises(TypeError, match="integer"):
             threefry.seed(wrong)
 
@@ -177,7 +179,7 @@ def test_counters_beyond_32_bits(random):
     block = threefry.random_bits_block(threefry.seed(2), 32, huge, (1, 8), (2**20 - 1, 2**14 - 8))
     counters = 2**34 - 8 + np.arange(8)
     prng = pytest.importorskip("jax.extend.random")
-    k0, k1 = np.uint32([0]), np.uint32([2])
+    k0, k1 = np.array([0], np.uint32), np.array([2], np.uint32)
     words = prng.threefry2x32_p.bind(k0, k1, (counters >> 32).astype(np.uint32), counters.astype(np.uint32))
     np.testing.assert_array_equal(block[0], np.bitwise_xor(*words))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import tempfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import shardwise.numpy as jnp
 class Own(np.ndarray):
     """An ndarray whose arithmetic is another."""
 
-    def sum(self, *args, **kwargs):
+    def sum(self, *args: Any, **kwargs: Any) -> Any:
         return "mine"
 
 
@@ -59,7 +60,7 @@ def test_subclasses_of_ndarray(door):
 
 @pytest.mark.parametrize("door", [*DOORS, "asarray", "array without a copy"])
 def test_masked_arrays_are_refused(door):
-    masked = np.ma.masked_array(np.ones((2, 2), np.float32), [[0, 1], [0, 0]])
+    masked = np.ma.masked_array(np.ones((2, 2), np.float32), [[False, True], [False, False]])
     call = DOORS.get(door) or {"asarray": jnp.asarray, "array without a copy": lambda x: jnp.array(x, copy=False)}[door]
     with pytest.raises(ValueError, match="masked arrays are not supported"):
         call(masked)
@@ -70,7 +71,7 @@ def test_masked_arrays_are_refused(door):
     [jnp.array, lambda x: jnp.array([x])[0], lambda x: jnp.array([jnp.ones(2), x])[1], lambda x: jnp.array(x, float)],
 )
 def test_copies_of_masked_arrays_have_the_data_alone(copied):
-    masked = np.ma.masked_array(np.float32([1, 2]), [0, 1])
+    masked = np.ma.masked_array(np.array([1, 2], np.float32), [False, True])
     np.testing.assert_array_equal(copied(masked), [1, 2])
     np.testing.assert_array_equal(sw.jit(lambda: copied(masked))(), [1, 2])
 

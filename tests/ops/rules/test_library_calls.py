@@ -107,8 +107,8 @@ def agree(functions, x, axis=-1):
     for name, *each in zip(functions, *found, strict=True):
         for a, b in zip(*each, strict=True):
             # Op by op NumPy's OpenBLAS factors, in loops SciPy's: with some processors' kernels they round otherwise.
-            close = {"rtol": 2e-6, "atol": 2e-6} if name == "cholesky" else {"rtol": 0, "atol": 0}
-            np.testing.assert_allclose(np.asarray(a), np.asarray(b), err_msg=name, **close)
+            tolerance = 2e-6 if name == "cholesky" else 0
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), tolerance, tolerance, err_msg=name)
 
 
 def drawn(shape, dtype):
@@ -155,7 +155,7 @@ def test_double_precision():
 def test_exponentials_of_matrices(devices):
     from shardwise.scipy.linalg import expm, expm_frechet
 
-    x = drawn((4, 3, 3), "float32") * np.float32([1e-3, 1, 30, np.nan])[:, None, None]
+    x = drawn((4, 3, 3), "float32") * np.array([1e-3, 1, 30, np.nan], np.float32)[:, None, None]
     x[2] -= x[2].T
     given = jnp.asarray(x)
     if devices > 1:

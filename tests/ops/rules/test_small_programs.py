@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -50,7 +52,7 @@ def _check(f, *args, tolerance):
         np.testing.assert_array_equal(*found)
 
 
-CONVOLUTIONS = {
+CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "line": ((1, 1, 9), (1, 1, 4), {"padding": [(3, 3)]}),
     "cut": ((1, 2, 9), (3, 2, 2), {"padding": [(-1, 2)]}),
     "strides": ((2, 3, 7, 6), (4, 3, 3, 2), {"window_strides": (2, 3), "padding": "SAME"}),
@@ -65,9 +67,9 @@ CONVOLUTIONS = {
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(name):
-    left, right, params = CONVOLUTIONS[name]
+    left, right, options = CONVOLUTIONS[name]
     dtype = "int32" if "groups" in name else "float32"
-    params = {"window_strides": (1,) * (len(left) - 2), **params}
+    params: dict[str, Any] = {"window_strides": (1,) * (len(left) - 2), **options}
     rng = np.random.default_rng(0)
     x, k = (rng.integers(-4, 5, shape).astype(dtype) for shape in (left, right))
     check(lambda x, k: lax.conv_general_dilated(x, k, **params), x, k)

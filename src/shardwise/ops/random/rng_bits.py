@@ -104,7 +104,7 @@ def rng_bit_generator(
     key: Any,
     shape: Any,
     dtype: Any = np.uint32,
-    algorithm: RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT,
+    algorithm: RandomAlgorithm | int = RandomAlgorithm.RNG_DEFAULT,
     *,
     out_sharding: Any = None,
 ) -> tuple[Array, Array]:
