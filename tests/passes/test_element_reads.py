@@ -98,6 +98,22 @@ def test_windows_and_dims_that_go_along():
     np.testing.assert_array_equal(one_loop(read, wide[0], starts), windows(wide[0], np.maximum(starts, 0)) * 2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "bfloat16", "complex64"])
+@pytest.mark.parametrize("columns", [3, 4, 5, 12])
+def test_rows_shorter_than_vectors(columns, dtype):
+    """Colours at positions in bounds and beyond: along both dims, given or computed; a table of one colour; what all pixels have."""
+    image = jnp.asarray(RNG.normal(size=(31, 33, columns)) * 99).astype(dtype)
+    i, j = (RNG.integers(-99, 99, n).astype(np.int32) for n in ((170, 1), (1, 131)))
+    at = RNG.integers(-99, 99, (170, 131)).astype(np.int16)
+
+    def read(x, i, j, at):
+        near, far = x.at[i, j].get(mode="fill", fill_value=7), x[i, jnp.minimum(at + 1, 9)]
+        grey = jnp.broadcast_to(x[:, :, :1], x.shape)[i, j]
+        return jnp.where(near == far, grey, near + x[2, at])
+
+    np.testing.assert_array_equal(sw.jit(read)(image, i, j, at), read(image, i, j, at))
+
+
 def test_few_elements_and_copies_stay():
     """Nothing is gained where nothing is computed."""
     i = np.zeros(COUNT, np.int32)

@@ -241,6 +241,29 @@ class Writer(Lanes):
             self.value(f"call {v} @{name}({pointers} {places}, i32 1, {ones} {chosen}, {v} {kept})"), dtype
         )
 
+    def gather_rows(self, base: str, indices: Lane, row: int, step: int, dtype: str) -> Lane:
+        """Rows of `row` elements that are `step` bytes apart: 0, or their size. Each begins where the index in its lanes says."""
+        n, stored = self.width, STORED[dtype]
+        first = self.shuffle_lanes(indices, n, range(0, n, row))
+        if step == 0:
+            return self.shuffle_lanes(self.gather(base, first, dtype), n // row, [lane // row for lane in range(n)])
+        full = 1 << (row - 1).bit_length()
+        mask = None if full == row else "<" + ", ".join(f"i1 {str(lane < row).lower()}" for lane in range(full)) + ">"
+        rows, raw = list[Lane](), "poison"
+        for k, at in enumerate(self._apart(first)):
+            place = self.element(base, at, dtype)
+            if mask is None or itemsize(dtype) in SQUARED:
+                rows.append(self.at(full).load(place, dtype, mask))
+                self.at(n // row)
+                continue
+            for lane in range(row):  # narrow elements are not masked everywhere
+                one = self.value(f"load {stored}, ptr {self.element(place, lane, dtype)}, align 1", "one")
+                raw = self.value(f"insertelement <{n} x {stored}> {raw}, {stored} {one}, i64 {k * row + lane}", "raw")
+        if not rows:
+            return self.at(n).load_lanes(raw, dtype)
+        side = self.at(full).side_by_side(rows)
+        return self.shuffle_lanes(side, n // row * full, [lane // row * full + lane % row for lane in range(n)])
+
     def _read_apart(self, base: str, indices: Lane, dtype: str, mask: Lane | None, other: Lane | None) -> Lane:
         """The elements that `gather` reads, lane by lane. Lanes that are left out read the first element."""
         if mask is not None:
