@@ -128,6 +128,8 @@ def _pieces(program: Program) -> Pieces | None:
         return None
     n, dims = found.size, found.dims
     step = min(n, _step(found))
+    if not found.stop_apart:
+        step = next((k for k in range(step, step // 2, -1) if n % k == 0), step)  # no tail, which is a program of its own
     if step == n or _work(program) < costs.LOOP_LEAST:
         return None
     inner = _fit_piece(one_apart(program, dims) if step == 1 else localize(program, dims, step))
@@ -135,6 +137,8 @@ def _pieces(program: Program) -> Pieces | None:
         return None
     steps, tail = divmod(n, step)
     parts = min(steps, max(1, int(_work(program) / costs.LOOP_PART)), costs.SMALL_PARTS)
+    alike = range(parts, min(2 * parts, costs.SMALL_PARTS) + 1)
+    parts = next((k for k in alike if steps % k == 0), parts)  # parts of one size are one program
     most = -(-steps // parts)  # as many for each part, or one less, so that no thread waits long for another
     longer = steps - parts * (most - 1)
     sizes = [most * step] * longer + [(most - 1) * step] * (parts - longer) + [tail] * (tail > 0)
