@@ -129,7 +129,9 @@ def _pieces(program: Program) -> Pieces | None:
     n, dims = found.size, found.dims
     step = min(n, _step(found))
     if not found.stop_apart:
-        step = next((k for k in range(step, step // 2, -1) if n % k == 0), step)  # no tail, which is a program of its own
+        step = next(
+            (k for k in range(step, step // 2, -1) if n % k == 0), step
+        )  # no tail, which is a program of its own
     if step == n or _work(program) < costs.LOOP_LEAST:
         return None
     inner = _fit_piece(one_apart(program, dims) if step == 1 else localize(program, dims, step))
