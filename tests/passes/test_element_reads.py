@@ -72,6 +72,15 @@ def test_positions_out_of_bounds(dtype, mode):
     one_loop(lambda x, i, j: x.at[i, j].get(mode=mode, **fill) + 1, TABLE, i, j)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("size", [1, 255, 256, 65535, 65536])
+def test_positions_of_few_bits(dtype, size):
+    """A table may have an element for each of them, or not. As the op's own kernel has them, which runs eagerly."""
+    x = RNG.normal(size=size).astype(np.float32)
+    i = RNG.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, COUNT, endpoint=True, dtype=dtype)
+    one_loop(lambda x, i: x.at[i].get(mode="clip") + x.at[i].get(mode="fill", fill_value=7), x, i)
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "bfloat16", "complex64"])
 def test_elements_of_any_type(dtype):
     table = jnp.asarray(np.rint(TABLE * 2)).astype(dtype)
@@ -96,6 +105,24 @@ def test_windows_and_dims_that_go_along():
     numbers = lax.GatherDimensionNumbers((1,), (), (0,))
     read = lambda x, i: lax.gather(x, i[:, None], numbers, (8,), mode="clip") * 2  # noqa: E731
     np.testing.assert_array_equal(one_loop(read, wide[0], starts), windows(wide[0], np.maximum(starts, 0)) * 2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype"),
+    [(3, "float32"), (3, "uint8"), (4, "bfloat16"), (4, "float32"), (5, "complex64"), (12, "float32")],
+)
+def test_rows_shorter_than_vectors(columns, dtype):
+    """Colours at positions in bounds and beyond: along both dims, given or computed; a table of one colour; what all pixels have."""
+    image = jnp.asarray(RNG.normal(size=(31, 33, columns)) * 99).astype(dtype)
+    i, j = (RNG.integers(-99, 99, n).astype(np.int32) for n in ((170, 1), (1, 131)))
+    at = RNG.integers(-99, 99, (170, 131)).astype(np.int16)
+
+    def read(x, i, j, at):
+        near, far = x.at[i, j].get(mode="fill", fill_value=7), x[i, jnp.minimum(at + 1, 9)]
+        grey = jnp.broadcast_to(x[:, :, :1], x.shape)[i, j]
+        return jnp.where(near == far, grey, near + x[2, at])
+
+    np.testing.assert_array_equal(sw.jit(read)(image, i, j, at), read(image, i, j, at))
 
 
 def test_few_elements_and_copies_stay():

@@ -34,7 +34,7 @@ from shardwise.passes.loop_cuts import FollowedDim, alone, cut, localize, one_ap
 from shardwise.passes.small import runs_small
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine import available
+from shardwise.runtime.machine import available, thread_count
 from shardwise.runtime.small import Pieces, in_pieces, small_cost, writable
 
 
@@ -128,6 +128,10 @@ def _pieces(program: Program) -> Pieces | None:
         return None
     n, dims = found.size, found.dims
     step = min(n, _step(found))
+    if not found.stop_apart:
+        step = next(
+            (k for k in range(step, step // 2, -1) if n % k == 0), step
+        )  # no tail, which is a program of its own
     if step == n or _work(program) < costs.LOOP_LEAST:
         return None
     inner = _fit_piece(one_apart(program, dims) if step == 1 else localize(program, dims, step))
@@ -135,6 +139,9 @@ def _pieces(program: Program) -> Pieces | None:
         return None
     steps, tail = divmod(n, step)
     parts = min(steps, max(1, int(_work(program) / costs.LOOP_PART)), costs.SMALL_PARTS)
+    # Parts of one size are one program: rather fewer, if as many for each thread, since each part takes some time to begin.
+    fewer = [k for k in range(parts, parts // 2, -1) if k % thread_count() == 0]
+    parts = next((k for k in (*fewer, *range(parts, min(2 * parts, costs.SMALL_PARTS) + 1)) if steps % k == 0), parts)
     most = -(-steps // parts)  # as many for each part, or one less, so that no thread waits long for another
     longer = steps - parts * (most - 1)
     sizes = [most * step] * longer + [(most - 1) * step] * (parts - longer) + [tail] * (tail > 0)

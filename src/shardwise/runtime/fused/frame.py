@@ -23,8 +23,9 @@ HEAD = ("units", "grain", "size", "count", "rounds", "strips", "pieces", "piece"
 
 # How lanes meet an operand or a result.
 CONTIGUOUS, REPEATED, STRIDED = "contiguous", "repeated", "strided"
-# Of vectors with several rows: all rows have the same elements, each row has one, or rows do not follow each other in memory.
-ALIKE, COLUMN, APART = "alike", "column", "apart"
+# Of vectors with several rows: all rows have the same elements, each row has one (which follow each other in memory, or not), or rows do
+# not follow each other.
+ALIKE, DENSE_COLUMN, COLUMN, APART = "alike", "dense column", "column", "apart"
 PAST_CACHE = "past the cache"  # a contiguous result that nobody reads soon
 
 

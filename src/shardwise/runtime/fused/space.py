@@ -9,6 +9,7 @@ them: the result of a reduction is known after its pass.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
@@ -263,6 +264,15 @@ class Graph:
 
     def _known_pass(self, atom: object) -> int:
         return self.ready.get(atom, 0) if isinstance(atom, Var) else 0
+
+    def same_where(self, accesses: Iterable[int]) -> set[int | Var]:
+        """These accesses, and the values that are computed of nothing else: where those do not vary, these do not."""
+        found: set[int | Var] = set(accesses)
+        for eqn in self.program.equations:
+            alike = all(isinstance(a, Literal) or a in found for a in self.operands[eqn])
+            if alike and eqn.op.emit is not None and eqn not in self.joins:
+                found.add(eqn.outputs[0])
+        return found
 
     @cached_property
     def remembers(self) -> bool:

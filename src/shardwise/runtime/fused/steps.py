@@ -13,8 +13,20 @@ from itertools import pairwise
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Shape
+from shardwise.ir import Literal
 from shardwise.runtime import costs
-from shardwise.runtime.fused.frame import ALIKE, APART, COLUMN, CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
+from shardwise.runtime.fused.frame import (
+    ALIKE,
+    APART,
+    COLUMN,
+    CONTIGUOUS,
+    DENSE_COLUMN,
+    HEAD,
+    PAST_CACHE,
+    REPEATED,
+    STRIDED,
+    Form,
+)
 from shardwise.runtime.fused.joined import JoinedWriter
 from shardwise.runtime.fused.space import Graph, cost_of
 from shardwise.runtime.fused.writer import GroupWriter
@@ -377,7 +389,7 @@ def _rows_in_vectors(
     of a row do not lie side by side. So colours meet a factor per pixel, or one per colour.
     """
     extents, row = loops.extents, loops.extents[-1]
-    if len(extents) < 2 or graph.joins or any(access.at for access in graph.accesses):
+    if len(extents) < 2 or graph.joins:
         return None
     filling = math.lcm(row, width)
     if row % width == 0 or filling > costs.FUSED_ROWS * width or extents[-2] * row < filling:
@@ -390,12 +402,24 @@ def _rows_in_vectors(
         elif near == size and row < width:  # reversed, every second row, or rows that are cut out of longer ones
             access.append(APART)
         elif near == 0:
-            access.append(COLUMN if apart else REPEATED)
+            access.append(DENSE_COLUMN if apart == size else COLUMN if apart else REPEATED)
         else:
             return None
-    if any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
+    if any(a != CONTIGUOUS for a in access[len(graph.accesses) :]) or not _reads_rows(graph, access):
         return None
     return access, MemoryLoops(extents[:-1], loops.reduced[:-1], [own[:-1] for own in loops.strides])
+
+
+def _reads_rows(graph: Graph, access: Sequence[str]) -> bool:
+    """Whether vectors of several rows read from tables, if from any, at the same positions along each row."""
+    even = graph.same_where(k for k, kind in enumerate(access) if kind in (REPEATED, DENSE_COLUMN, COLUMN))
+    return all(
+        access[table] in (REPEATED, ALIKE) and all(isinstance(k, Literal) or k in even for k in positions)
+        for eqn in graph.program.equations
+        if eqn.op.at_positions
+        for table, *positions in [graph.operands[eqn]]
+        if isinstance(table, int)
+    )
 
 
 def _shorten_vectors(loops: MemoryLoops, sizes: Sequence[int], width: int, least: int) -> int:

@@ -201,18 +201,21 @@ class GroupWriter(GroupFrame):
                 self.table_forms[k],
                 [f"%{name}" for name in self.table_forms[k].names(k)],
                 dtype_name(self.atoms[k].aval),
-                self._stored_operand(k).steps[form.lane],
+                form.tile,
+                self._stored_operand(k).steps[form.lane :],
             )
             for k in graph.used(p)
             if k in self.table_forms
         }
+
+        fixed = graph.same_where(k for k, kind in enumerate(form.access) if kind == REPEATED)
 
         def read(eqn: Equation, keys: Sequence[Any], values: Sequence[Lane]) -> Lane:
             assert eqn.op.element_read is not None
             how = eqn.op.element_read(eqn)
             assert how is not None
             table, *positions = keys
-            same = all(isinstance(k, Literal) or (isinstance(k, int) and form.access[k] == REPEATED) for k in positions)
+            same = [isinstance(k, Literal) or k in fixed for k in positions]
             return tables[table].read(values[0].ref, values[1:], how, same)
 
         return read

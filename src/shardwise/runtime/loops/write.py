@@ -241,6 +241,29 @@ class Writer(Lanes):
             self.value(f"call {v} @{name}({pointers} {places}, i32 1, {ones} {chosen}, {v} {kept})"), dtype
         )
 
+    def gather_rows(self, base: str, indices: Lane, row: int, step: int, dtype: str) -> Lane:
+        """Rows of `row` elements that are `step` bytes apart: 0, or their size. Each begins where the index in its lanes says."""
+        n, stored = self.width, STORED[dtype]
+        first = self.shuffle_lanes(indices, n, range(0, n, row))
+        if step == 0:
+            return self.shuffle_lanes(self.gather(base, first, dtype), n // row, [lane // row for lane in range(n)])
+        full = 1 << (row - 1).bit_length()
+        mask = None if full == row else "<" + ", ".join(f"i1 {str(lane < row).lower()}" for lane in range(full)) + ">"
+        rows, raw = list[Lane](), "poison"
+        for k, at in enumerate(self._apart(first)):
+            place = self.element(base, at, dtype)
+            if mask is None or itemsize(dtype) in SQUARED:
+                rows.append(self.at(full).load(place, dtype, mask))
+                self.at(n // row)
+                continue
+            for lane in range(row):  # narrow elements are not masked everywhere
+                one = self.value(f"load {stored}, ptr {self.element(place, lane, dtype)}, align 1", "one")
+                raw = self.value(f"insertelement <{n} x {stored}> {raw}, {stored} {one}, i64 {k * row + lane}", "raw")
+        if not rows:
+            return self.at(n).load_lanes(raw, dtype)
+        side = self.at(full).side_by_side(rows)
+        return self.shuffle_lanes(side, n // row * full, [lane // row * full + lane % row for lane in range(n)])
+
     def _read_apart(self, base: str, indices: Lane, dtype: str, mask: Lane | None, other: Lane | None) -> Lane:
         """The elements that `gather` reads, lane by lane. Lanes that are left out read the first element."""
         if mask is not None:
@@ -253,20 +276,24 @@ class Writer(Lanes):
         return found if mask is None or other is None else self.select(mask, found, other)
 
     def _apart(self, x: Lane) -> Iterator[str]:
-        """Each lane of signed integers as a scalar register of 64 bits, written when it is asked for: all at once take more registers
-        than there are. Of narrow lanes two leave the vector at a time.
+        """Each lane of integers as a scalar register of 64 bits, written when it is asked for: all at once take more registers than there
+        are. Of narrow lanes as many leave the vector at a time as such a register holds.
         """
-        if x.type != "i32" or self.width % 2:
+        per = 64 // x.bits
+        if self.width % per:
             for k in range(self.width):
                 one = self.value(f"extractelement {self.vector(x.type)} {x.ref}, i64 {k}")
-                yield one if x.type == "i64" else self.value(f"sext {x.type} {one} to i64")
+                yield self.value(f"{'sext' if x.signed else 'zext'} {x.type} {one} to i64")
             return
-        half = self.width // 2
-        pairs = self.value(f"bitcast {self.vector('i32')} {x.ref} to <{half} x i64>")
-        for k in range(half):
-            pair = self.value(f"extractelement <{half} x i64> {pairs}, i64 {k}")
-            yield self.value(f"sext i32 {self.value(f'trunc i64 {pair} to i32')} to i64")
-            yield self.value(f"ashr i64 {pair}, 32")
+        words = self.value(f"bitcast {self.vector(x.type)} {x.ref} to <{self.width // per} x i64>")
+        for k in range(self.width // per):
+            word = self.value(f"extractelement <{self.width // per} x i64> {words}, i64 {k}")
+            for i in range(per - 1):
+                low = self.value(f"lshr i64 {word}, {i * x.bits}") if i else word
+                yield self.value(
+                    f"{'sext' if x.signed else 'zext'} {x.type} {self.value(f'trunc i64 {low} to {x.type}')} to i64"
+                )
+            yield self.value(f"{'ashr' if x.signed else 'lshr'} i64 {word}, {64 - x.bits}") if per > 1 else word
 
     def scalar(self, place: str, dtype: str) -> Lane:
         """One element in all lanes."""

@@ -254,7 +254,7 @@ class Arithmetic(Flow):
         while len(parts) > 1:
             v, n = self.vector(parts[0].type), 2 * self.width
             places = ", ".join(f"i32 {i}" for i in range(n))
-            self.width = n
+            self.at(n)
             parts = [
                 self.let(f"shufflevector {v} {x.ref}, {v} {y.ref}, <{n} x i32> <{places}>", x.dtype)
                 for x, y in zip(parts[::2], parts[1::2], strict=True)

@@ -73,7 +73,7 @@ def rows_loop(dtype: str, sizes: tuple[int, int, int], left: Stack, right: Stack
             x, y, out = (w.advance_address(f"%{name}", number, span) for name, span in zip("xyz", spans, strict=True))
             for c in range(0, len(firsts), most):
                 columns = firsts[c : c + most]
-                rows = min(m, max(1, _BLOCK // len(columns)))
+                rows = _even_block(m, max(1, _BLOCK // len(columns)))
                 whole = m - m % rows
 
                 def some(i: str, _: list[str], rows: int = rows, columns: list[int] = columns) -> None:
@@ -87,3 +87,9 @@ def rows_loop(dtype: str, sizes: tuple[int, int, int], left: Stack, right: Stack
         w.at(lanes)
 
     return WorkLoop(("count", "chunk"), ("x", "y", "z"), lanes, body)
+
+
+def _even_block(m: int, most: int) -> int:
+    """How many of m rows to take at a time, up to `most`: if possible so that no block is left with fewer, which is more text."""
+    most = min(m, most)
+    return next((rows for rows in range(most, most // 2, -1) if m % rows == 0), most)
