@@ -87,6 +87,7 @@ def test_few_channels_or_features(ways, channels, features, layout, row):
         dict(window_strides=(1, 1), padding=((-1, 0), (0, -1))),
         dict(window_strides=(1, 1), padding="SAME", rhs_dilation=(2, 3)),
         dict(window_strides=(1, 1), padding=((1, 1), (2, 0)), lhs_dilation=(2, 2)),
+        dict(window_strides=(2, 1), padding=((0, 2), (1, 0)), lhs_dilation=(3, 1)),
     ],
 )
 def test_windows(ways, layout, options):

@@ -34,7 +34,7 @@ from shardwise.ops.products.conv_geometry import (
 from shardwise.ops.products.conv_sharding import conv_explicit, conv_halo, conv_localize, conv_places, conv_rule
 from shardwise.ops.products.direct_conv import pays
 from shardwise.ops.products.im2col import ConvWindow, cut_windows
-from shardwise.ops.products.planned_conv import planned
+from shardwise.ops.products.planned_conv import planned_kernel
 from shardwise.ops.products.split_products import check_algorithm
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later, multilinear_jvp
@@ -171,18 +171,18 @@ def _conv_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], preferred: np.dtype[Any]
 
 
 def _conv_kernel(env: Env, lhs: Ndarray, rhs: Ndarray, **params: Any) -> Ndarray:
-    return _planned(env, params)(lhs, rhs)
+    return _kernel_of(env, params)(lhs, rhs)
 
 
 def _conv_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray, Ndarray], Ndarray]:
     del in_types, out_types
-    return _planned(env, params)
+    return _kernel_of(env, params)
 
 
-def _planned(env: Env, params: Params) -> Callable[[Ndarray, Ndarray], Ndarray]:
+def _kernel_of(env: Env, params: Params) -> Callable[[Ndarray, Ndarray], Ndarray]:
     names = "window_strides", "padding", "lhs_dilation", "rhs_dilation", "dimension_numbers", "feature_group_count"
     window = ConvWindow(*[params[name] for name in (*names, "batch_group_count")])
-    return planned(env.lead, window, params["precision"], params["preferred_element_type"])
+    return planned_kernel(env.lead, window, params["precision"], params["preferred_element_type"])
 
 
 def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> tuple[int, ...]:

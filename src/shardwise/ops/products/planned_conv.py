@@ -14,7 +14,8 @@ import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.shapes import Ints, Ndarray
-from shardwise.ops.products.dilated_conv import convolve_dilated
+from shardwise.ops.products.conv_geometry import Pads, dilated_size
+from shardwise.ops.products.dilated_conv import convolve_dilated, falls_apart
 from shardwise.ops.products.direct_conv import DirectCall, direct_call
 from shardwise.ops.products.im2col import SHARED, ConvWindow, has_few_places, places_of
 from shardwise.ops.products.split_products import by_algorithm
@@ -24,7 +25,7 @@ from shardwise.runtime.memory import pool
 Convolution = Callable[[Ndarray, Ndarray], Ndarray]
 
 
-def planned(
+def planned_kernel(
     lead: int, window: ConvWindow, precision: CanonicalPrecision, preferred: np.dtype[Any] | None
 ) -> Convolution:
     """The kernel of a convolution of blocks with `lead` loop dims."""
@@ -36,7 +37,7 @@ def planned(
             plan = plans[key]
         except KeyError:
             same = lhs.dtype == rhs.dtype == dtype
-            plan = plans[key] = _plan(lhs, rhs.shape, lead, window) if same else None
+            plan = plans[key] = _plan(lhs, rhs, lead, window) if same else None
         return convolve_dilated(lhs, rhs, lead, window, dtype) if plan is None else plan(lhs, rhs)
 
     def run(lhs: Ndarray, rhs: Ndarray) -> Ndarray:
@@ -45,26 +46,29 @@ def planned(
     return run
 
 
-def _plan(lhs: Ndarray, kernel: Ints, lead: int, window: ConvWindow) -> Convolution | None:
+def _plan(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow) -> Convolution | None:
     """How to convolve operands that lie like this; None where `im2col` has to."""
     dims, pads, space = window.dims, window.pads, len(window.strides)
-    loops = lhs.shape[:lead], kernel[:lead]
-    grouped = max(window.feature_groups, window.batch_groups, *window.lhs_dilation, 1) > 1
+    loops = lhs.shape[:lead], rhs.shape[:lead]
+    grouped = max(window.feature_groups, window.batch_groups) > 1
     if not space or grouped or any(n != 1 for own in loops for n in own):
         return None
-    if any(low < 0 or high < 0 for low, high in pads) or not lhs.size or not prod(kernel):
+    if any(low < 0 or high < 0 for low, high in pads) or not lhs.size or not rhs.size:
+        return None
+    if falls_apart(lhs, rhs, lead, window):
         return None
     feature, *out_space = dims.out_spec[1:]
     last = all(feature > d for d in out_space)
     order = (dims.lhs_spec[0], *((*dims.lhs_spec[2:], dims.lhs_spec[1]) if last else dims.lhs_spec[1:]))
     x, first = _canonical(lhs, lead, order), 1 if last else 2
-    taps = tuple(kernel[lead + d] for d in dims.rhs_spec)
-    sizes = tuple(n + low + high for n, (low, high) in zip(x.shape[first : first + space], pads, strict=True))
+    taps = tuple(rhs.shape[lead + d] for d in dims.rhs_spec)
+    gaps, given = window.lhs_dilation, x.shape[first : first + space]
+    sizes = tuple(dilated_size(n, gap) + low + high for n, gap, (low, high) in zip(given, gaps, pads, strict=True))
     counts = places_of(sizes, taps[2:], window)
     shape = (*x.shape[:first], *sizes, *x.shape[first + space :])
-    if not prod(counts) or prod(taps[2:]) == 1 or has_few_places(x.shape[first : first + space], taps[2:], window):
+    if not prod(counts) or prod(taps[2:]) == 1 or has_few_places(given, taps[2:], window):
         return None
-    padding = _Padding(x.shape, shape, first, pads) if shape != x.shape else None
+    padding = _Padding(x.shape, shape, first, pads, gaps) if shape != x.shape else None
     if padding is not None:
         if prod(shape) >= SHARED:
             return None
@@ -100,16 +104,17 @@ def _canonical(x: Ndarray, lead: int, order: Ints) -> Ndarray:
 
 
 class _Padding:
-    """A C-contiguous copy of an array with zeros around it."""
+    """A C-contiguous copy of an array with zeros around it, and between its elements."""
 
-    def __init__(self, given: Ints, shape: Ints, first: int, pads: tuple[tuple[int, int], ...]) -> None:
+    def __init__(self, given: Ints, shape: Ints, first: int, pads: Pads, gaps: Ints) -> None:
         self._shape = shape
-        low = [0] * first + [low for low, _ in pads] + [0] * (len(shape) - first - len(pads))
-        inside = [slice(i, i + n) for i, n in zip(low, given, strict=True)]
+        inside = [slice(0, n) for n in given]
+        for d, (gap, (low, _)) in enumerate(zip(gaps, pads, strict=True), first):
+            inside[d] = slice(low, low + dilated_size(given[d], gap), gap)
         self._inside = tuple(inside)
         # Single elements at the ends of rows in memory take longer to write than all.
         self._around: list[Any] = [...]
-        if given[-1] == shape[-1]:
+        if given[-1] == shape[-1] and max(gaps) == 1:
             sides = [
                 (*inside[:d], side)
                 for d in range(first, len(shape))
