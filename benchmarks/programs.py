@@ -307,3 +307,18 @@ def denoiser_step(jax, jnp, np):
 
     f = jax.jit(jax.grad(loss))
     return lambda: f(weights, x)
+
+
+@case(FAMILY, devices=(1, 8))
+def small_convolutions(jax, jnp, np):
+    """An image of 32 x 32 goes down and up again: 3 x 3 convolutions of 3 to 16 channels, in steps of 2, and transposed."""
+    forms = ("NHWC", "HWIO", "NHWC")
+    taps = [jnp.asarray(normal(np, 3, 3, *pair)) for pair in ((3, 8), (8, 16), (16, 8))]
+
+    def f(x, first, down, up):
+        y = jax.nn.relu(jax.lax.conv_general_dilated(x, first, (1, 1), "SAME", dimension_numbers=forms))
+        z = jax.nn.relu(jax.lax.conv_general_dilated(y, down, (2, 2), "SAME", dimension_numbers=forms))
+        return y + jax.lax.conv_transpose(z, up, (2, 2), "SAME")
+
+    f, x = jax.jit(f), rows(jax, np, normal(np, 8, 32, 32, 3))
+    return lambda: f(x, *taps)

@@ -31,6 +31,12 @@ _stack(
     lambda jax, jnp: lambda a: jnp.linalg.eigh(_symmetric(a)),
 )
 _stack("stack_vectors", "10,000 matrices of 3 x 3 times vectors.", 3, lambda jax, jnp: lambda a: a @ a[:, :, :1])
+_stack(
+    "stack_vectors_16",
+    "10,000 matrices of 16 x 16 times their first rows.",
+    16,
+    lambda jax, jnp: lambda a: jnp.einsum("bij,bj->bi", a, a[:, 0]),
+)
 _stack("stack_det", "Determinants of 10,000 of 3 x 3.", 3, lambda jax, jnp: jnp.linalg.det)
 _stack("stack_slogdet", "The same as sign and logarithm, of 6 x 6.", 6, lambda jax, jnp: jnp.linalg.slogdet)
 _stack("stack_inverse", "Inverses of 10,000 of 4 x 4.", 4, lambda jax, jnp: jnp.linalg.inv)

@@ -15,6 +15,31 @@ from shardwise.runtime.copies import copy_dense, row_major, rows_in_runs, runs_o
 from shardwise.runtime.machine import available
 from shardwise.runtime.memory import alone
 
+MIDDLE = {
+    "turned": (lambda x: x.T, (-1,)),
+    "repeated": (lambda x: np.broadcast_to(x.ravel()[:, None], (x.size, 3)), (3 * 144, -1)),
+    "blocks": (lambda x: x.reshape(9, 16, 9, 16).swapaxes(1, 2), (81, 256)),
+    "backwards": (lambda x: x[::-1, ::-1], (-1,)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int16"])
+@pytest.mark.parametrize("name", MIDDLE)
+def test_copies_of_middle_size_have_code(monkeypatch, name, dtype):
+    """Smaller than what comes from the pool; NumPy begins each short row anew."""
+    monkeypatch.setattr(costs, "COPY_CODE_FROM", 0)
+    monkeypatch.setattr(costs, "COPY_ROWS_FROM", 1 << 14)
+    seen = []
+    monkeypatch.setattr(
+        copies, "_copied_by_rows", lambda *a, before=copies._copied_by_rows: seen.append(1) or before(*a)
+    )
+    view, shape = MIDDLE[name]
+    x = view(np.arange(144 * 144).reshape(144, 144).astype(dtype))
+    np.testing.assert_array_equal(copies.reshape_block(x, shape), x.reshape(shape))
+    np.testing.assert_array_equal(copies.row_major(x, np.dtype("float64")), x.astype("float64"))
+    assert x.nbytes < costs.POOLED_FROM
+    assert len(seen) == 2
+
 
 @pytest.mark.parametrize("shape", [(3, 5), (1000, 777), (1 << 20,), (3, 1 << 19), (0, 4), (17, 33, 4097)])
 @pytest.mark.parametrize("target", [None, np.float32])

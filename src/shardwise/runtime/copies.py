@@ -40,7 +40,8 @@ def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
     dtype = x.dtype if dtype is None else dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
     if is_hollow(x):
         return hollow(x.shape, dtype)
-    if x.size * dtype.itemsize < costs.POOLED_FROM or x.dtype.hasobject:
+    least = costs.POOLED_FROM if x.flags.c_contiguous else costs.COPY_ROWS_FROM
+    if x.size * dtype.itemsize < least or x.dtype.hasobject:
         return x.astype(dtype, order="C", copy=True)
     out = pool.empty(x.shape, dtype)
     fill(out, x)
@@ -49,7 +50,7 @@ def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
 
 def reshape_block(x: Ndarray, shape: Shape) -> Ndarray:
     """``x.reshape(shape)``, of large arrays copied as `row_major` does where it has to be."""
-    if x.nbytes < costs.POOLED_FROM or x.flags.c_contiguous or _is_view(x.shape, x.strides, shape):
+    if x.nbytes < costs.COPY_ROWS_FROM or x.flags.c_contiguous or _is_view(x.shape, x.strides, shape):
         return x.reshape(shape)
     return row_major(x).reshape(shape)
 

@@ -193,6 +193,8 @@ STACKED_LARGEST: Final = 8
 # columns up to which they are faster than the library (16 x 16: 96 ns and 272; 32 x 32: 1.1 us and 1.5), whose calls take 100 ns.
 STACKED_ROWS: Final = 4
 STACKED_MOST: Final = 32
+# Elements of a row from which rows times a vector are added up side by side (16 x 16: 18 ns a product, NumPy's calls 66; 8 x 8: 9 and 18).
+STACKED_LINES: Final = 8
 # The same for a matrix times a vector: 1.1 us and 2.9 for 96 rows (numpy_lines).
 LINE_NUMPYS: Final = 9216
 # From here a second thread pays if it is awake, as it is in loops: f32[64, 256] times [256, 256] takes 60 us by one, 33 by two.

@@ -5,7 +5,7 @@ import pytest
 
 import shardwise as jax
 from shardwise import lax
-from shardwise.ops.products import direct_conv, im2col
+from shardwise.ops.products import direct_conv, im2col, planned_conv
 from shardwise.runtime.machine.llvm import available
 from tests.rounding import assert_normwise
 
@@ -14,18 +14,23 @@ TOLERANCE = 5e-6
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW")
 
 
+USERS = im2col, planned_conv
+
+
 @pytest.fixture
 def ways(monkeypatch):
     """Whether each convolution that a test computes was done directly."""
     found = []
-    before = direct_conv.direct
+    before = direct_conv.direct_call
     monkeypatch.setattr(direct_conv, "_LEAST", 1)
 
-    def direct(*args):
-        found.append(before(*args))
-        return found[-1]
+    def direct_call(*args):
+        call = before(*args)
+        found.append(call is not None)
+        return call
 
-    monkeypatch.setattr(im2col, "direct", direct)
+    for user in USERS:
+        monkeypatch.setattr(user, "direct_call", direct_call)
     return found
 
 
@@ -41,9 +46,12 @@ def operands(layout, n, channels, features, space, taps, dtype=np.float32):
 def convolved(x, w, layout, **options):
     """The convolution as it is, and by matrix products."""
     f = lambda x, w: lax.conv_general_dilated(x, w, dimension_numbers=layout, **options)  # noqa: E731
+    jax.clear_caches()  # of plans
     got = np.asarray(f(x, w))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(im2col, "direct", lambda *args: False)
+        for user in USERS:
+            patch.setattr(user, "direct_call", lambda *args: None)
+        jax.clear_caches()
         return got, np.asarray(f(x, w))
 
 
@@ -62,10 +70,10 @@ def test_sizes(ways, dtype, layout, channels, features, row):
 
 
 @pytest.mark.parametrize("channels, features", [(1, 1), (1, 3), (3, 2), (2, 20), (6, 1)])
-@pytest.mark.parametrize("row", [32, 37, 200])
-def test_few_channels_or_features(ways, channels, features, row):
-    x, w = operands(FIRST, 2, channels, features, (5, row), (3, 4))
-    got, want = convolved(x, w, FIRST, window_strides=(2, 1), padding="SAME")
+@pytest.mark.parametrize("layout, row", [(FIRST, 32), (FIRST, 37), (FIRST, 200), (LAST, 37)])
+def test_few_channels_or_features(ways, channels, features, layout, row):
+    x, w = operands(layout, 2, channels, features, (5, row), (3, 4))
+    got, want = convolved(x, w, layout, window_strides=(2, 1), padding="SAME")
     assert ways == [True]
     assert_normwise(got, want, TOLERANCE)
 
@@ -79,6 +87,7 @@ def test_few_channels_or_features(ways, channels, features, row):
         dict(window_strides=(1, 1), padding=((-1, 0), (0, -1))),
         dict(window_strides=(1, 1), padding="SAME", rhs_dilation=(2, 3)),
         dict(window_strides=(1, 1), padding=((1, 1), (2, 0)), lhs_dilation=(2, 2)),
+        dict(window_strides=(2, 1), padding=((0, 2), (1, 0)), lhs_dilation=(3, 1)),
     ],
 )
 def test_windows(ways, layout, options):
@@ -138,9 +147,28 @@ def test_over_devices_and_under_vmap(ways, layout):
     assert any(ways)
 
 
-def test_what_is_left_to_matrix_products(ways):
-    for channels, features, space in ((3, 32, (8, 32)), (8, 4, (8, 32)), (8, 32, (8, 4))):
-        x, w = operands(LAST, 2, channels, features, space, (3, 3))
-        got, want = convolved(x, w, LAST, window_strides=(1, 1), padding="SAME")
-        assert_normwise(got, want, TOLERANCE)
+def test_short_rows_are_left_to_matrix_products(ways):
+    x, w = operands(LAST, 2, 8, 32, (8, 4), (3, 3))
+    got, want = convolved(x, w, LAST, window_strides=(1, 1), padding="SAME")
+    assert_normwise(got, want, TOLERANCE)
     assert not any(ways)
+
+
+@pytest.mark.parametrize("layout", [LAST, FIRST])
+def test_nan_stays_in_its_windows(layout):
+    """In memory beside it are zeros of pads and features that fill vectors."""
+    x, w = operands(layout, 2, 3, 5, (6, 40), (3, 3))
+    x[0, 0, 0, 0], x[1, -1, -1, -1], w[0, 0, 0, 0] = np.nan, np.inf, -0.0
+    got, want = convolved(x, w, layout, window_strides=(1, 1), padding="SAME")
+    assert 0 < np.isnan(got).sum() < got.size / 10
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+
+
+def test_plans_go_by_how_operands_lie():
+    """One compiled function, called with operands that lie otherwise."""
+    f = jax.jit(lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=LAST))
+    x, w = operands(LAST, 2, 8, 8, (24, 24), (3, 3))
+    want = np.asarray(f(x, w))
+    for turned in (x, np.asfortranarray(x), np.ascontiguousarray(x[:, :, ::-1])[:, :, ::-1], x):
+        assert_normwise(np.asarray(f(turned, np.asfortranarray(w))), want, TOLERANCE)
+    assert_normwise(np.asarray(f(2 * x, w)), 2 * want, TOLERANCE)

@@ -32,6 +32,23 @@ def test_products(dtype, m, k, n):
             np.testing.assert_allclose(out, np.matmul(a, b, dtype=np.float64), rtol=3e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("m, k", [(16, 16), (21, 9), (3, 8), (7, 31), (32, 12), (1, 17)])
+def test_lines(dtype, m, k):
+    """Matrices times vectors, from either side, the matrices plain or turned: by rows of theirs; NaN stays in its row."""
+    rng = np.random.default_rng(0)
+    x, v = rng.normal(size=(COUNT, m, k)).astype(dtype), rng.normal(size=(COUNT, k, 1)).astype(dtype)
+    x[3, 0, k - 1], v[4, k - 1], v[5] = np.nan, np.inf, -0.0
+    wanted = np.matmul(x, v, dtype=np.float64)
+    for matrices in (x, np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2)):
+        pairs = [(matrices, v), (v.swapaxes(1, 2), matrices.swapaxes(1, 2))]
+        for a, b in pairs:
+            out = np.full((COUNT, a.shape[1], b.shape[2]), -7, dtype)
+            assert stacked_product(a, b, out) is not None or (matrices is not x and m < costs.STACKED_ROWS)
+            matmul(a, b, out)
+            np.testing.assert_allclose(out.reshape(COUNT, m), wanted[..., 0], rtol=3e-5, atol=1e-5)
+
+
 SPACED = {
     "columns": lambda x: x[:, :3, :1],
     "squares": lambda x: x[:, 1:4, 2:5],

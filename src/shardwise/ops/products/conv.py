@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
 
@@ -32,10 +32,10 @@ from shardwise.ops.products.conv_geometry import (
     transpose_pads,
 )
 from shardwise.ops.products.conv_sharding import conv_explicit, conv_halo, conv_localize, conv_places, conv_rule
-from shardwise.ops.products.dilated_conv import convolve_dilated
 from shardwise.ops.products.direct_conv import pays
 from shardwise.ops.products.im2col import ConvWindow, cut_windows
-from shardwise.ops.products.split_products import by_algorithm, check_algorithm
+from shardwise.ops.products.planned_conv import planned_kernel
+from shardwise.ops.products.split_products import check_algorithm
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later, multilinear_jvp
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, with_out_sharding
@@ -170,27 +170,19 @@ def _conv_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], preferred: np.dtype[Any]
 # -- kernel ----------------------------------------------------------------------------------------------------------------
 
 
-def _conv_kernel(
-    env: Env,
-    lhs: Ndarray,
-    rhs: Ndarray,
-    *,
-    window_strides: Ints,
-    padding: Pads,
-    lhs_dilation: Ints,
-    rhs_dilation: Ints,
-    dimension_numbers: ConvDimensionNumbers,
-    feature_group_count: int,
-    batch_group_count: int,
-    precision: CanonicalPrecision,
-    preferred_element_type: np.dtype[Any] | None,
-    out_sharding: NamedSharding | None = None,
-) -> Ndarray:
-    dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
-    window = ConvWindow(
-        window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, batch_group_count
-    )
-    return by_algorithm(precision, lambda x, y, to: convolve_dilated(x, y, env.lead, window, to), lhs, rhs, dtype)
+def _conv_kernel(env: Env, lhs: Ndarray, rhs: Ndarray, **params: Any) -> Ndarray:
+    return _kernel_of(env, params)(lhs, rhs)
+
+
+def _conv_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray, Ndarray], Ndarray]:
+    del in_types, out_types
+    return _kernel_of(env, params)
+
+
+def _kernel_of(env: Env, params: Params) -> Callable[[Ndarray, Ndarray], Ndarray]:
+    names = "window_strides", "padding", "lhs_dilation", "rhs_dilation", "dimension_numbers", "feature_group_count"
+    window = ConvWindow(*[params[name] for name in (*names, "batch_group_count")])
+    return planned_kernel(env.lead, window, params["precision"], params["preferred_element_type"])
 
 
 def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> tuple[int, ...]:
@@ -224,6 +216,7 @@ conv_general_dilated_p = define_op(
     "conv_general_dilated",
     type_rule=_conv_type,
     kernel=_conv_kernel,
+    compile=_conv_compile,
     rule=conv_rule,
     workspace=_conv_workspace,
     algorithm=conv_algorithm,

@@ -27,7 +27,7 @@ _MOST = 16  # convolutions
 
 def convolve_dilated(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, dtype: np.dtype[Any]) -> Ndarray:
     """The convolution of blocks with `lead` loop dims, as a block of element type `dtype`: as several where that pays."""
-    if not _pays(lhs, rhs, lead, window):
+    if not falls_apart(lhs, rhs, lead, window):
         return convolve(lhs, rhs, lead, window, dtype)
     gaps, dims = window.lhs_dilation, window.dims
     counts = _counts(lhs, rhs, lead, window)
@@ -71,7 +71,7 @@ def _reach(rest: int, gap: int, pads: tuple[int, int], places: int, taps: int) -
     return begin, begin + len(range(rest, places, gap)) + len(range(first, taps, gap)) - 1, first
 
 
-def _pays(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow) -> bool:
+def falls_apart(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow) -> bool:
     """Whether there are holes, along dims where windows are simple, and many would be multiplied."""
     dims, gaps = window.dims, window.lhs_dilation
     simple = all(

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime import costs
-from shardwise.runtime.loops import Function, WorkLoop, lanes_of
+from shardwise.runtime.address import address
+from shardwise.runtime.loops import Call, Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, itemsize, target, thread_count
 
-_LEAST = 1 << 20  # multiplications
+_LEAST = 1 << 14  # multiplications: as matrices 90 us are spent on laying out windows, whatever their size, and 10 so
 _KERNEL = 1 << 20  # bytes of the kernel for a block of features, which should stay in the cache of second level
 _FEWEST = 4  # channels
 _SHORTEST = 6  # places in a row, so that enough sums are independent of each other
@@ -31,38 +32,67 @@ _UNITS = 4  # of work per thread, at least
 _SUMS = 24, 12  # vectors of sums in registers: with 32 registers, and with 16
 
 
-def direct(
-    x: Ndarray, w: Ndarray, out: Ndarray, counts: Ints, moved: Sequence[int], inner: Sequence[int], features_last: bool
-) -> bool:
-    """Write the products of windows of `x` with `w` into `out`; False where this is not the way to do it.
+def direct_call(
+    x: Ndarray, kernel: Ints, counts: Ints, moved: Sequence[int], inner: Sequence[int], features_last: bool
+) -> DirectCall | None:
+    """How to compute the products of windows of `x` with kernels of the shape `kernel`; None where this is not the way to do it.
 
-    `x` is (N, space, C) or (N, C, space), `w` (O, C, taps), `out` (N, counts, O) or (N, O, counts), and contiguous. `moved` and `inner`
-    are bytes in `x` between places of the window, and between its taps.
+    `x` is (N, space, C) or (N, C, space), kernels (O, C, taps), results (N, counts, O) or (N, O, counts), and contiguous. `moved` and
+    `inner` are bytes in `x` between places of the window, and between its taps.
     """
-    features, channels, *taps = w.shape
-    dtype, size = x.dtype.name, x.itemsize
-    row = counts[-1]
-    if not pays(x.dtype, w.shape, len(x) * prod(counts), row, features_last):
-        return False
-    lanes = lanes_of(dtype)
+    features, channels, *taps = kernel
+    dtype, size, row = x.dtype, x.itemsize, counts[-1]
+    if not pays(dtype, kernel, len(x) * prod(counts), row, features_last):
+        return None
     if x.strides[-1] != size if features_last else moved[-1] != size:
-        return False
+        return None
     offsets, lines = _offsets(tuple(taps), tuple(inner)), _offsets(counts[:-1], tuple(moved[:-1]))
     if features_last:
-        whole = -(-features // lanes) * lanes
-        kernel = np.zeros((*taps, channels, whole), x.dtype)
-        kernel[..., :features] = w.transpose(*range(2, w.ndim), 1, 0)
-        loop, blocks = _features_last(dtype, len(offsets), channels, features, len(lines), row, moved[-1], x.strides[0])
+        width = _width(dtype.name, features)
+        laid, whole = (*range(2, len(kernel)), 1, 0), -(-features // width) * width
+        steps = moved[-1], x.strides[0]
+        loop, blocks = _features_last(dtype.name, len(offsets), channels, features, len(lines), row, *steps)
     else:
-        kernel = np.ascontiguousarray(w.transpose(1, *range(2, w.ndim), 0))
-        loop, blocks = _features_first(
-            dtype, len(offsets), channels, features, len(lines), row, x.strides[1], x.strides[0]
-        )
-    threads = thread_count()
+        laid, whole = (1, *range(2, len(kernel)), 0), features
+        steps = x.strides[1], x.strides[0]
+        loop, blocks = _features_first(dtype.name, len(offsets), channels, features, len(lines), row, *steps)
+    work = len(x) * prod(counts) * prod(kernel)
+    threads = thread_count() if work >= costs.PRODUCT_SHARED else 1
     parts = min(len(lines), max(1, _UNITS * threads // (len(x) * blocks)))
-    slower = costs.DRAFT_PRODUCT * out.size * prod(w.shape[1:])
-    loop(len(x) * blocks * parts, (parts, -(-len(lines) // parts)), (x, kernel, out, offsets, lines), threads, slower)
-    return True
+    numbers = parts, -(-len(lines) // parts)
+    call = loop.call(len(x) * blocks * parts, numbers, threads, costs.DRAFT_PRODUCT * work)
+    return DirectCall(call, laid, whole, (offsets, lines))
+
+
+class DirectCall(NamedTuple):
+    """Computes ``out`` from `x` and a kernel (O, C, taps), in arrays that lie as `direct_call` was told.
+
+    Attributes:
+        call: of the machine code.
+        laid: the order of the kernel's dims in its memory; features are last.
+        whole: features with those that fill the last vector.
+        tables: how many bytes places and lines lie behind the first.
+    """
+
+    call: Call
+    laid: Ints
+    whole: int
+    tables: tuple[Ndarray, Ndarray]
+
+    def __call__(self, x: Ndarray, kernel: Ndarray, out: Ndarray) -> None:
+        w = kernel.transpose(self.laid)
+        features = w.shape[-1]
+        if self.whole == features:
+            w = np.ascontiguousarray(w)
+        else:
+            given, w = w, np.zeros((*w.shape[:-1], self.whole), w.dtype)
+            w[..., :features] = given
+        self.call(*[address(a) for a in (x, w, out, *self.tables)])
+
+
+def _width(dtype: str, features: int) -> int:
+    """Lanes of a vector of features: few features have short vectors."""
+    return min(lanes_of(dtype), 1 << (features - 1).bit_length())
 
 
 def pays(dtype: np.dtype[Any], kernel: Ints, places: int, row: int, features_last: bool) -> bool:
@@ -73,8 +103,8 @@ def pays(dtype: np.dtype[Any], kernel: Ints, places: int, row: int, features_las
     lanes = lanes_of(dtype.name)
     if places * features * depth < _LEAST or depth * 2 * lanes * dtype.itemsize > _KERNEL:
         return False
-    if features < lanes or kernel[1] < _FEWEST:  # signals and images: as matrices they are thin
-        return not features_last and row >= 2 * lanes
+    if not features_last and (features < lanes or kernel[1] < _FEWEST):  # signals and images: as matrices they are thin
+        return row >= 2 * lanes
     return row >= (_SHORTEST if features_last else lanes)
 
 
@@ -94,7 +124,8 @@ def _features_last(
     dtype: str, taps: int, channels: int, features: int, lines: int, row: int, step: int, sample: int
 ) -> tuple[WorkLoop, int]:
     """Unit: some lines of a block of features of a sample. Goes out also: how many blocks there are."""
-    width, size = lanes_of(dtype), itemsize(dtype)
+    size = itemsize(dtype)
+    width = _width(dtype, features)
     vectors = -(-features // width)
     wide = next(n for n in (2, 3, 1) if vectors % n == 0)
     blocks, block, whole = vectors // wide, wide * width, vectors * width
@@ -103,6 +134,7 @@ def _features_last(
     long = most * (row - tiles * (most - 1))  # places in tiles of `most`; the others have one less
 
     def body(w: Function, unit: str) -> None:
+        w.at(width)
         number, place, begin, end = _unit(w, unit, blocks, lines)
         first = w.integer("mul", place, block)
         x, out = (

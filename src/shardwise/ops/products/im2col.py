@@ -18,7 +18,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.elementwise.casts import cast
 from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, Pads, dilated_size, window_count
-from shardwise.ops.products.direct_conv import direct
+from shardwise.ops.products.direct_conv import direct_call
 from shardwise.ops.products.few_places import few_places
 from shardwise.ops.products.gemm import cast_modulo, compute_dtype, exact_dtype
 from shardwise.runtime.blocks import with_dim_at
@@ -30,7 +30,7 @@ from shardwise.runtime.strided import strided_view
 
 CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
 
-_SHARED = 1 << 20  # elements from which a second thread pays for a padded copy
+SHARED = 1 << 20  # elements from which a second thread pays for a padded copy
 
 _FEW = 4  # channels below which windows are copied place by place
 
@@ -78,11 +78,16 @@ def convolve(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, dtype: n
     feature, *out_space = (window.dims.out_spec[1], *window.dims.out_spec[2:])
     features_last = all(feature > d for d in out_space)
     w = w.astype(compute, copy=False)
-    if groups == 1 and not left and compute.kind == "f" and _few(x.shape[nb + 3 :], w.shape[nb + 3 :], window):
+    if (
+        groups == 1
+        and not left
+        and compute.kind == "f"
+        and has_few_places(x.shape[nb + 3 :], w.shape[nb + 3 :], window)
+    ):
         x = spread_elements(
             x[(slice(None),) * nb + (0,)], nb + 2, window.pads, window.lhs_dilation, 0, compute, keep=True
         )
-        counts = _counts(x.shape[nb + 2 :], w.shape[nb + 3 :], window)
+        counts = places_of(x.shape[nb + 2 :], w.shape[nb + 3 :], window)
         flat = w[(slice(None),) * nb + (0,)]
         out = few_places(x, flat, nb, counts, window.strides, window.rhs_dilation)  # both, N, space, O
         out = np.expand_dims(out, -2) if features_last else np.expand_dims(with_dim_at(out, -1, nb + 1), nb + 1)
@@ -146,7 +151,7 @@ def _pad_left_operand(
     return x.reshape(*x.shape[:nb], prod(x.shape[nb : nb + nl + 1]), *x.shape[nb + nl + 1 :])
 
 
-def _counts(sizes: Ints, taps: Ints, window: ConvWindow) -> Ints:
+def places_of(sizes: Ints, taps: Ints, window: ConvWindow) -> Ints:
     """The places of the window in space of these sizes, pads and gaps included."""
     return tuple(
         window_count(s, dilated_size(k, r), t)
@@ -154,13 +159,13 @@ def _counts(sizes: Ints, taps: Ints, window: ConvWindow) -> Ints:
     )
 
 
-def _few(sizes: Ints, taps: Ints, window: ConvWindow) -> bool:
+def has_few_places(sizes: Ints, taps: Ints, window: ConvWindow) -> bool:
     """Whether the window is large beside the number of its places."""
     spread = [
         dilated_size(n, d) + low + high
         for n, d, (low, high) in zip(sizes, window.lhs_dilation, window.pads, strict=True)
     ]
-    return 0 < prod(_counts(tuple(spread), taps, window)) * 2 <= prod(taps)
+    return 0 < prod(places_of(tuple(spread), taps, window)) * 2 <= prod(taps)
 
 
 def spread_elements(
@@ -203,7 +208,7 @@ def spread_elements(
         return into
     if outer < first:
         rows = shape[outer]
-        run_in_parts(copy, rows, max(1, CHUNK * rows // full.size), thread_count() if full.size >= _SHARED else 1)
+        run_in_parts(copy, rows, max(1, CHUNK * rows // full.size), thread_count() if full.size >= SHARED else 1)
     else:
         if everywhere:
             full[...] = fill
@@ -228,7 +233,7 @@ def _products(x: Ndarray, w: Ndarray, nb: int, window: ConvWindow, features_last
     first = nb + 2 + (0 if features_last else 1)  # of the dims of space in x
     sizes = x.shape[first : first + space]
     taps = w.shape[nb + 3 :]
-    counts = _counts(sizes, taps, window)
+    counts = places_of(sizes, taps, window)
     channels, features = w.shape[nb + 2], w.shape[nb + 1]
     shape = (*batch, n, *counts, groups, features) if features_last else (*batch, n, groups, features, *counts)
     if not prod(shape) or not channels or not prod(taps):
@@ -241,7 +246,8 @@ def _products(x: Ndarray, w: Ndarray, nb: int, window: ConvWindow, features_last
         return _by_taps(windows, w, out, nb, features_last)
     if not batch and groups == 1 and prod(taps) > 1:
         to = out[..., 0, :] if features_last else out[:, 0]
-        if direct(x[0], w[0], to, counts, moved, inner, features_last):
+        if (call := direct_call(x[0], w.shape[1:], counts, moved, inner, features_last)) is not None:
+            call(x[0], w[0], to)
             return out
     depth = channels * prod(taps)
     if features_last:  # batch, group, N, counts | taps, C

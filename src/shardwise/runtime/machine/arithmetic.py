@@ -248,6 +248,26 @@ class Arithmetic(Flow):
         found = [self._shuffle_rows(inside[k::near], even, near, zipped=False) for k in range(near)]
         return [found[k][i] for i in range(n // near) for k in range(near)]
 
+    def sum_rows(self, rows: Sequence[Lane]) -> Lane:
+        """The sums of the lanes of each row, one per lane: as many rows as a vector has lanes, a power of two.
+
+        Each step adds what two shuffles have of two vectors, first within 128 bits, then 128 bits as a whole.
+        """
+        n, near = self.width, min(self.width, 128 // rows[0].bits)
+        lines, size = list(rows), 1
+        while size < n:
+            if size < near:
+                firsts = [i + j + k for i in range(0, n, near) for j in range(0, near // 2, size) for k in (0, n)]
+                places, beyond = [p + r for p in firsts for r in range(size)], near // 2
+            else:
+                places, beyond = [i + j for i in range(0, 2 * n, 2 * near) for j in range(near)], near
+            lines = [
+                self.add(*(self._shuffle_floats(x, y, places, by) for by in (0, beyond)))
+                for x, y in zip(lines[::2], lines[1::2], strict=True)
+            ]
+            size *= 2
+        return lines[0]
+
     def side_by_side(self, parts: Sequence[Lane]) -> Lane:
         """Vectors of the present width, a power of two of them, as one, of which the width becomes the present one."""
         parts = list(parts)

@@ -13,8 +13,8 @@ from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime import costs
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.loops import Spaced, StackLoop, WorkLoop
-from shardwise.runtime.machine import Lane, Lanes, available, thread_count
-from shardwise.runtime.products.stacked_rows import Stack, rows_loop
+from shardwise.runtime.machine import Lane, Lanes, available, itemsize, thread_count
+from shardwise.runtime.products.stacked_rows import Stack, lines_loop, rows_loop
 
 _DTYPES = {"f": "float32", "d": "float64"}
 
@@ -72,19 +72,25 @@ def _product_of(a: Ndarray, b: Ndarray, out: Ndarray, left: Stack, right: Stack)
     result = _stack(out, batch)
     if result is None or result.step != m * n * size:
         return None
-    if (n == 1 or result.across == size) and (m == 1 or result.down == n * size):
-        swapped = False
-    elif (m == 1 or result.down == size) and (n == 1 or result.across == m * size):
-        swapped = True
-    else:
-        return None
-    if (m if swapped else n) >= costs.STACKED_ROWS and (left.down if swapped else right.across) == size:
+    plain = (n == 1 or result.across == size) and (m == 1 or result.down == n * size)
+    turned = (m == 1 or result.down == size) and (n == 1 or result.across == m * size)
+    for swapped in [order for order, dense in ((False, plain), (True, turned)) if dense]:  # a line is dense both ways
         sizes, sides = ((n, k, m), (right.turned, left.turned)) if swapped else ((m, k, n), (left, right))
-        loop = rows_loop(_DTYPES[char], sizes, *sides)
-        return RowsProduct(count, loop, swapped, thread_count() if count * m * k * n >= costs.PRODUCT_SHARED else 1)
-    if max(m, k, n) > costs.STACKED_LARGEST:
+        if (made := _by_rows(_DTYPES[char], sizes, *sides)) is not None:
+            threads = thread_count() if count * m * k * n >= costs.PRODUCT_SHARED else 1
+            return RowsProduct(count, made, swapped, threads)
+    if not (plain or turned) or max(m, k, n) > costs.STACKED_LARGEST:
         return None
-    return StackedProduct(count, _loop(_DTYPES[char], (m, k, n), left, right, swapped))
+    return StackedProduct(count, _loop(_DTYPES[char], (m, k, n), left, right, not plain))
+
+
+def _by_rows(dtype: str, sizes: tuple[int, int, int], left: Stack, right: Stack) -> WorkLoop | None:
+    """Products whose rows, those of results or of left matrices before a column, fill registers."""
+    (_, k, n), size = sizes, itemsize(dtype)
+    if n >= costs.STACKED_ROWS and right.across == size:
+        return rows_loop(dtype, sizes, left, right)
+    lines = n == 1 and k >= costs.STACKED_LINES and left.across == right.down == size
+    return lines_loop(dtype, sizes[:2], left, right) if lines else None
 
 
 def _dense(x: Ndarray) -> Stack:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from shardwise.base.caches import recent
@@ -63,27 +64,81 @@ def rows_loop(dtype: str, sizes: tuple[int, int, int], left: Stack, right: Stack
             for j, value in zip(columns, row, strict=True):
                 w.store(value, w.advance_address(out, 1, (i * n + j) * size))
 
+    def product(w: Function, x: str, y: str, out: str) -> None:
+        w.at(width)
+        for c in range(0, len(firsts), most):
+            columns = firsts[c : c + most]
+            rows = _even_block(m, max(1, _BLOCK // len(columns)))
+            whole = m - m % rows
+
+            def some(i: str, _: list[str], rows: int = rows, columns: list[int] = columns) -> None:
+                block(w, w.advance_address(x, i, left.down), y, w.advance_address(out, i, n * size), rows, columns)
+
+            w.loop(0, whole, some, step=rows)
+            if whole < m:
+                some(str(whole), [], m - whole)
+
+    return _each(lanes, (left.step, right.step, m * n * size), product)
+
+
+@recent(64)
+def lines_loop(dtype: str, sizes: tuple[int, int], left: Stack, right: Stack) -> WorkLoop:
+    """Unit: `chunk` of `count` products of left (m, k) matrices and columns of k elements; rows of matrices, columns and results are
+    dense. The sums of some rows are added up together.
+
+    Args:
+        dtype: float32 or float64.
+        sizes: m and k.
+        left: how the left matrices lie.
+        right: how the columns lie.
+    """
+    m, k = sizes
+    lanes, size = lanes_of(dtype), itemsize(dtype)
+    width = min(lanes, 1 << (k.bit_length() - 1))
+    parts = range(0, k, width)
+
+    def read(w: Function, place: str) -> list[Lane]:
+        at = [w.advance_address(place, 1, p * size) for p in parts]
+        if not k % width:
+            return [w.load(p, dtype) for p in at]
+        rest = ", ".join(f"i1 {int(i < k % width)}" for i in range(width))
+        return [*(w.load(p, dtype) for p in at[:-1]), w.load(at[-1], dtype, f"<{rest}>", w.constant(0.0, dtype))]
+
+    def block(w: Function, x: str, column: list[Lane], out: str, rows: int) -> None:
+        w.at(width)
+        sums = [w.constant(0.0, dtype)] * width
+        for i in range(rows):
+            line = read(w, w.advance_address(x, 1, i * left.down))
+            sums[i] = w.mul(line[0], column[0])
+            for one, other in zip(line[1:], column[1:], strict=True):
+                sums[i] = w.fma(one, other, sums[i])
+        w.store(w.shuffle_lanes(w.sum_rows(sums), width, range(rows)), out)
+
+    def product(w: Function, x: str, y: str, out: str) -> None:
+        w.at(width)
+        column, rows = read(w, y), min(m, width)
+
+        def some(i: str, _: list[str]) -> None:
+            block(w, w.advance_address(x, i, left.down), column, w.advance_address(out, i, size), rows)
+
+        w.loop(0, m - m % rows, some, step=rows)
+        if m % rows:
+            some(str(m - rows), [])  # the last rows once more
+
+    return _each(lanes, (left.step, right.step, m * size), product)
+
+
+def _each(lanes: int, spans: tuple[int, int, int], product: Callable[[Function, str, str, str], None]) -> WorkLoop:
+    """`product(writer, left, right, result)` at the addresses of each product of a unit, which are `spans` apart."""
+
     def body(w: Function, unit: str) -> None:
         begin = w.integer("mul", unit, "%chunk")
         end = w.least("%count", w.integer("add", begin, "%chunk"))
 
-        def product(number: str, _: list[str]) -> None:
-            w.at(width)
-            spans = left.step, right.step, m * n * size
-            x, y, out = (w.advance_address(f"%{name}", number, span) for name, span in zip("xyz", spans, strict=True))
-            for c in range(0, len(firsts), most):
-                columns = firsts[c : c + most]
-                rows = _even_block(m, max(1, _BLOCK // len(columns)))
-                whole = m - m % rows
+        def one(number: str, _: list[str]) -> None:
+            product(w, *(w.advance_address(f"%{name}", number, span) for name, span in zip("xyz", spans, strict=True)))
 
-                def some(i: str, _: list[str], rows: int = rows, columns: list[int] = columns) -> None:
-                    block(w, w.advance_address(x, i, left.down), y, w.advance_address(out, i, n * size), rows, columns)
-
-                w.loop(0, whole, some, step=rows)
-                if whole < m:
-                    some(str(whole), [], m - whole)
-
-        w.loop(begin, end, product)
+        w.loop(begin, end, one)
         w.at(lanes)
 
     return WorkLoop(("count", "chunk"), ("x", "y", "z"), lanes, body)
