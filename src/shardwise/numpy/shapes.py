@@ -25,6 +25,8 @@ from shardwise.numpy._promote import (
     values,
 )
 from shardwise.ops.rules.dims import shape_tuple
+from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec
+from shardwise.ops.shapes.broadcast import require_kept_axes
 from shardwise.sharding import NamedSharding, PartitionSpec
 from shardwise.transforms.jit.shown_calls import shown_call
 
@@ -320,7 +322,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     """`array` repeated to `shape`: its dims line up with the last ones, and those of size 1 grow. ValueError otherwise.
 
-    `out_sharding`: how the result is split over Explicit axes.
+    `out_sharding`: how the result is split over Explicit axes. ValueError if it splits a dim otherwise that `array` splits.
 
     >>> jnp.broadcast_to(jnp.array([1, 2]), (2, 2))
     Array([[1, 2],
@@ -332,7 +334,10 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
         return broadcast_to_shape(x, sizes)
     if lax.broadcast_shapes(x.shape, sizes) != sizes:
         raise ValueError(f"Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}.")
-    return lax.broadcast_in_dim(x, sizes, range(len(sizes) - x.ndim, len(sizes)), out_sharding=out_sharding)
+    wanted = resolve_out_sharding(out_sharding, "broadcast_to", len(sizes))
+    assert wanted is not None
+    require_kept_axes("broadcast_to", x, sharding_spec(wanted, len(sizes)), out_sharding)
+    return lax.broadcast_in_dim(x, sizes, range(len(sizes) - x.ndim, len(sizes)), out_sharding=wanted)
 
 
 def broadcast_arrays(*args: Any) -> list[Array]:

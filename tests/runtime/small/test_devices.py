@@ -54,6 +54,17 @@ def test_reductions_of_other_dtypes(dtype):
         )
 
 
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128, np.int8, np.float16])
+def test_sums_of_what_is_the_same_on_devices_are_multiples(dtype):
+    with config.override("jax_enable_x64", True):
+        x = (np.arange(400) % 5 - 2 + (0.5j if np.dtype(dtype).kind == "c" else 0)).astype(dtype)
+        body = sw.shard_map(
+            lambda x: lax.psum(x, ("x", "y")), mesh=GRID, in_specs=P("x"), out_specs=P(), check_vma=False
+        )
+        got = np.asarray(sw.jit(body)(x))
+    np.testing.assert_array_equal(got, 2 * x.reshape(4, -1).sum(0, dtype=dtype))
+
+
 def test_what_is_the_same_on_devices_counts_once_for_each(made):
     def body(x, y):
         def step(i, c):

@@ -382,6 +382,18 @@ def test_a_policy_that_was_called_keeps_nothing() -> None:
     assert found[0][0] == 2
 
 
+def test_policies_see_mapped_ops_of_derivatives() -> None:
+    x = jnp.array([0.25, 0.5, -0.25])
+
+    def third(policy):
+        f = sw.checkpoint(lambda x: lax.dynamic_update_slice(x * 3, x[:1] * 2, (jnp.argmax(x),)) ** 2, policy=policy)
+        return sw.jacrev(sw.jacfwd(sw.grad(lambda x: jnp.sum(f(x) ** 2))))(x)
+
+    wanted = third(None)
+    for policy in (sw.checkpoint_policies.dots_with_no_batch_dims_saveable, lambda op, *_, **params: True):
+        np.testing.assert_array_equal(third(policy), wanted)
+
+
 def test_policies_may_say_it_by_name():
     """What `ad_checkpoint` calls Saveable is kept, what it calls Recompute is computed again."""
     from shardwise import ad_checkpoint

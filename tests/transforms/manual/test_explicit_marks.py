@@ -273,3 +273,23 @@ def test_percentile_of_a_split_dim():
 def test_broadcast_like_asks_for_one_layout():
     with pytest.raises(ValueError, match="incompatible types"):
         lax.broadcast_like(jax.device_put(A[0], P("x")), value("plain"))
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "fits"),
+    [
+        (P("x"), P("y", "x"), True),
+        (P(), P("y", "x"), True),
+        (P("x"), P("y", None), False),
+        (P("x"), P(None, "y"), False),
+        (P("x"), P("x"), False),
+    ],
+)
+def test_broadcast_to_splits_further_and_never_otherwise(given, wanted, fits):
+    x = jax.device_put(A[0], given)
+    if fits:
+        assert jnp.broadcast_to(x, (8, 8), out_sharding=wanted).sharding.spec == wanted
+    else:
+        with pytest.raises(ValueError, match="broadcast_to: incompatible types"):
+            jnp.broadcast_to(x, (8, 8), out_sharding=wanted)
+    assert lax.broadcast_in_dim(x, (8, 8), (1,), out_sharding=P("x", None)).sharding.spec == P("x", None)

@@ -241,13 +241,17 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
     new = like.ndim - x.ndim
     if new < 0 or any(n not in (1, m) for n, m in zip(x.shape, like.shape[new:], strict=True)):
         raise ValueError(f"broadcast_like: shape {x.shape} does not broadcast to {like.shape}.")
-    if any(axes and axes != wanted for axes, wanted in zip(x.aval.spec, like.aval.spec[new:], strict=True)):
-        raise ValueError(
-            f"broadcast_like: incompatible types: {x.aval.str_short()} is split otherwise than {like.aval.str_short()} in the dims that "
-            "they share. Reshard one."
-        )
+    require_kept_axes("broadcast_like", x, like.aval.spec, like.aval.str_short())
     sharding = like.aval.sharding if like.aval.mesh is not None and any(like.aval.spec) else None
     return broadcast_in_dim(x, like.shape, range(new, like.ndim), out_sharding=sharding)
+
+
+def require_kept_axes(name: str, x: Any, wanted: Spec, shown: Any) -> None:
+    """ValueError if a dim of `x` is split, and otherwise than `wanted` says for the last dims of the result."""
+    if any(axes and axes != kept for axes, kept in zip(x.aval.spec, wanted[len(wanted) - x.ndim :], strict=True)):
+        raise ValueError(
+            f"{name}: incompatible types: {x.aval.str_short()} is split otherwise than {shown} in the dims that they share. Reshard one."
+        )
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:

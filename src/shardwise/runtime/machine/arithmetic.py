@@ -12,6 +12,8 @@ import numpy as np
 from shardwise.runtime.machine.flow import Flow
 from shardwise.runtime.machine.lane import SHORT, TYPES, Lane, complex_bits, scalar_text
 
+_HAS_PARTS = "lanes of complex values hold bits: take_apart gives the parts, with which one computes"
+
 
 class Arithmetic(Flow):
     """Writes the body of one function, `width` lanes per vector at present; `wide`: for a processor with AVX-512."""
@@ -126,14 +128,17 @@ class Arithmetic(Flow):
 
     def add(self, x: Lane, y: Lane) -> Lane:
         """Sum; of bools, or."""
+        assert not x.complex, _HAS_PARTS
         return self.binary("fadd" if x.floating else "or" if x.type == "i1" else "add", x, y)
 
     def sub(self, x: Lane, y: Lane) -> Lane:
         """Difference."""
+        assert not x.complex, _HAS_PARTS
         return self.binary("fsub" if x.floating else "sub", x, y)
 
     def mul(self, x: Lane, y: Lane) -> Lane:
         """Product; of bools, and."""
+        assert not x.complex, _HAS_PARTS
         return self.binary("fmul" if x.floating else "and" if x.type == "i1" else "mul", x, y)
 
     def div(self, x: Lane, y: Lane) -> Lane:
@@ -146,16 +151,19 @@ class Arithmetic(Flow):
 
     def neg(self, x: Lane) -> Lane:
         """Negation."""
+        assert not x.complex, _HAS_PARTS
         if x.floating:
             return self.let(f"fneg {self.vector(x.type)} {x.ref}", x.dtype)
         return self.sub(self.like(0, x), x)
 
     def abs(self, x: Lane) -> Lane:
         """Absolute value; the least integer stays."""
+        assert not x.complex, _HAS_PARTS
         return self.call("fabs", x) if x.floating else self.call("abs", x, more=", i1 false")
 
     def compare(self, condition: str, x: Lane, y: Lane) -> Lane:
         """`condition` (eq, ne, lt, le, gt, ge) as bools; false where a float is NaN, but ne is true."""
+        assert not x.complex, _HAS_PARTS
         v = self.vector(x.type)
         if x.floating:
             return self.let(f"fcmp {'une' if condition == 'ne' else 'o' + condition} {v} {x.ref}, {y.ref}", "bool")

@@ -22,6 +22,7 @@ from shardwise.ir import Equation, Spread, Var
 from shardwise.runtime import costs
 from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import Reduction, dtype_name
+from shardwise.runtime.machine import Lane
 from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.runtime.small.boxes import Even, even_boxes, number_elements
 from shardwise.runtime.small.code import Code, Unwritable, Value
@@ -84,7 +85,12 @@ def over_devices(
         return x
     if not monoid.linear:
         raise Unwritable(f"{monoid.name} of values that are the same on several devices")
-    return pointwise(code, [x], lambda lanes: code.mul(lanes[0], code.constant(copies, lanes[0].dtype)), dtype, wanted)
+
+    def multiply_parts(lanes: Sequence[Lane]) -> Lane:
+        parts = code.take_apart(lanes[0])
+        return code.join_parts([code.mul(part, code.constant(copies, part.dtype)) for part in parts])
+
+    return pointwise(code, [x], multiply_parts, dtype, wanted)
 
 
 def move_elements(

@@ -206,7 +206,12 @@ def _elementwise(op: Op, values: Sequence[Any], dims: Sequence[int | None], para
 def _general(op: Op, size: int, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> list[Any]:
     fronts = [v if d is None else moved_to_front(v, d) for v, d in zip(values, dims, strict=True)]
     return bind(
-        vmapped_op, *fronts, op=op, size=size, mapped=tuple(d is not None for d in dims), inner=tuple(params.items())
+        vmapped_op,
+        *fronts,
+        mapped_op=op,
+        size=size,
+        mapped=tuple(d is not None for d in dims),
+        inner=tuple(params.items()),
     )
 
 
@@ -235,9 +240,9 @@ def _all_inner(types: Sequence[ShapedArray]) -> Types:
 
 
 def _type(
-    *types: ShapedArray, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
+    *types: ShapedArray, mapped_op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
 ) -> tuple[ShapedArray, ...]:
-    outs = infer_types(op, _inner_types(types, mapped), dict(inner))
+    outs = infer_types(mapped_op, _inner_types(types, mapped), dict(inner))
     specs = {t.spec[0] for t, m in zip(types, mapped, strict=True) if m and t.spec[0]}
     if len(specs) > 1:
         shown = " vs ".join(s[0] if len(s) == 1 else str(s) for s in specs)
@@ -251,7 +256,7 @@ def _type(
 
 
 def _kernel(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
-    op, mapped = params["op"], params["mapped"]
+    op, mapped = params["mapped_op"], params["mapped"]
     inner_ins, inner_outs = _inner_types(in_types, mapped), _all_inner(out_types)
     equation = Equation(op, tuple(Var(t) for t in inner_ins), tuple(Var(t) for t in inner_outs), dict(params["inner"]))
     kernel = kernel_of(equation, env.deeper())
@@ -292,13 +297,13 @@ class _MappedKernel:
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    op, mapped = params["op"], params["mapped"]
+    op, mapped = params["mapped_op"], params["mapped"]
     inner = op.sharding_rule(_inner_types(in_types, mapped), _all_inner(out_types), dict(params["inner"]))
     return batched_rule(inner, params["size"], mapped)
 
 
 def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
-    op = params["op"]
+    op = params["mapped_op"]
     inner = dict(params["inner"])
     if op.localize is not None:
         inner = dict(op.localize(inner, _inner_types(in_types, params["mapped"]), _all_inner(out_types)))
@@ -306,7 +311,7 @@ def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
 
 
 def _place(params: Params, in_dims: Any, out_dims: Any) -> Params:
-    op = params["op"]
+    op = params["mapped_op"]
     if op.place is None:
         return params
     ins = tuple(d[1:] if m else d for d, m in zip(in_dims, params["mapped"], strict=True))
@@ -318,7 +323,7 @@ def _jvp(
     primals: Sequence[Any],
     tangents: Sequence[Any],
     *,
-    op: Op,
+    mapped_op: Op,
     size: int,
     mapped: tuple[bool, ...],
     inner: tuple[Any, ...],
@@ -334,7 +339,7 @@ def _jvp(
         ps = [wrap(p, m) for p, m in zip(primals, mapped, strict=True)]
         source = iter(given)
         ts = [wrap(next(source), m) if alive else None for alive, m in zip(live, mapped, strict=True)]
-        outs, touts = apply_jvp(op, ps, ts, dict(inner))
+        outs, touts = apply_jvp(mapped_op, ps, ts, dict(inner))
     return [lift_result(trace, o) for o in outs], [None if t is None else lift_result(trace, t) for t in touts]
 
 
@@ -358,7 +363,7 @@ def repeat_value(trace: BatchTrace, value: Any) -> Array:
 
 
 def _transpose(
-    cts: Sequence[Any], *args: Any, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
+    cts: Sequence[Any], *args: Any, mapped_op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
 ) -> list[Any]:
     """The map of the op's own rule; an operand that is not mapped gets the sum over the mapped dim."""
     from shardwise.transforms.interpreters.linearize import apply_transpose  # start-up time
@@ -372,7 +377,7 @@ def _transpose(
 
     with tracing(trace):
         results = apply_transpose(
-            op,
+            mapped_op,
             [None if c is None else BatchTracer(trace, c, 0) for c in cts],
             [enter(a, m) for a, m in zip(args, mapped, strict=True)],
             dict(inner),
@@ -389,7 +394,9 @@ def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     size, mapped = eqn.params["size"], eqn.params["mapped"]
     rows = lambda v: Var(v.aval.update(shape=v.aval.shape[1:]))  # noqa: E731
     inputs = tuple(rows(a) if m else a for a, m in zip(eqn.inputs, mapped, strict=True))
-    inner = Equation(eqn.params["op"], inputs, tuple(map(rows, eqn.outputs)), dict(eqn.params["inner"]), eqn.source)
+    inner = Equation(
+        eqn.params["mapped_op"], inputs, tuple(map(rows, eqn.outputs)), dict(eqn.params["inner"]), eqn.source
+    )
     uses = equation_uses(inner, uses_of)
     sinks = {
         i: np.broadcast_to(mask, (size, *mask.shape)) if mapped[i] and np.ndim(mask) else mask
@@ -408,10 +415,10 @@ vmapped_op = define_op(
     rule=_rule,
     localize=_localize,
     place=_place,
-    reduction=lambda params: params["op"].reduction_of(dict(params["inner"])),
+    reduction=lambda params: params["mapped_op"].reduction_of(dict(params["inner"])),
     jvp=_jvp,
     transpose=_transpose,
-    effects=lambda params: params["op"].has_effects(dict(params["inner"])),
+    effects=lambda params: params["mapped_op"].has_effects(dict(params["inner"])),
     keys=_keys,
     extracts="copies",
     small=SmallForm(later("shardwise.runtime.small", "map_entries"), later("shardwise.runtime.small", "mapped_fits")),
