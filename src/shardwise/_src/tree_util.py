@@ -32,7 +32,7 @@ class _Classes(Mapping[type, Any]):
     """The classes whose values are nodes of trees, and how each takes part in them."""
 
     def __contains__(self, kind: object) -> bool:
-        return kind in node_types()
+        return isinstance(kind, type) and kind in node_types()
 
     def __getitem__(self, kind: type) -> _RegistryEntry:
         registered = registration(kind)
