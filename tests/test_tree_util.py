@@ -335,3 +335,8 @@ def test_children_may_be_any_iterable():
     kind = type("Kind", (), {})
     tu.register_pytree_node(kind, lambda _: ((i for i in (1.0, 2.0)), None), lambda _aux, _children: kind())
     assert tu.tree_leaves(kind()) == [1.0, 2.0]
+
+
+def test_classes_whose_values_are_nodes(jtu):
+    for kind in (list, dict, tuple, type(None), int, str, np.ndarray, Pair, Config, Point, collections.OrderedDict):
+        assert tu.is_tree_node(kind) == jtu.is_tree_node(kind), kind

@@ -108,6 +108,22 @@ def test_products_of_two_sparse_arrays_broadcast_and_sum_duplicates():
     np.testing.assert_array_equal(got.todense(), left.todense() * right.todense())
 
 
+@pytest.mark.parametrize(("n_batch", "n_dense"), [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (1, 2), (3, 0)])
+def test_extracted_elements_lie_as_those_of_the_sparse_array(n_batch, n_dense):
+    x = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    mat = BCOO.fromdense(np.where(x % 3 == 0, x, 0), n_batch=n_batch, n_dense=n_dense)
+    got = sparse.bcoo_extract(mat, 2 * x)
+    assert (got.n_batch, got.n_dense, got.nse) == (n_batch, n_dense, mat.nse)
+    assert (got.indices_sorted, got.unique_indices) == (mat.indices_sorted, mat.unique_indices)
+    filled = x * 0 + 1 if n_batch == 3 else np.asarray(mat.todense())  # without sparse dims all places have elements
+    inside = np.any(filled != 0, axis=tuple(range(3 - n_dense, 3)), keepdims=True)
+    # In batches with fewer elements than others, those that fill up are outside.
+    np.testing.assert_array_equal(got.todense(), np.where(inside, 2 * x, 0))
+    if n_batch == 2:
+        mapped = sw.vmap(sparse.bcoo_extract, in_axes=(1, 1), out_axes=1)(mat, x)
+        np.testing.assert_array_equal(mapped.todense(), mat.todense())
+
+
 def test_of_several_elements_at_one_place_one_is_read():
     mat = BCOO((jnp.ones(3), jnp.array([[1], [1], [0]])), shape=(3,))
     np.testing.assert_array_equal(sparse.bcoo_extract(mat, np.array([4.0, 5.0, 6.0])).todense(), [4.0, 5.0, 0.0])

@@ -393,3 +393,13 @@ def test_a_python_int_of_any_size_as_index(name, number, jitted, wide_types):
             except OverflowError:
                 found.append("OverflowError")
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["set", *UFUNCS])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_writes_of_nothing_have_derivatives(name, shape):
+    """No window fits into an empty dim, so that none can be read for the derivative."""
+    x, where = np.zeros(shape, np.float32), np.zeros(0, np.int32)
+    out, pull = shardwise.vjp(lambda x, y: getattr(at(x)[where], name)(y), as_array(x), as_array(x[where]))
+    assert out.shape == shape
+    assert [ct.shape for ct in pull(out)] == [shape, x[where].shape]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from shardwise.base.tree import flatten_one_level as flatten_one_level
 from shardwise.base.tree import prefix_errors as prefix_errors
-from shardwise.base.treedef import is_tree_node, node_types, registration
+from shardwise.base.treedef import node_types, registration
 from shardwise.tree_util import *  # noqa: F403
 
 
@@ -32,7 +32,7 @@ class _Classes(Mapping[type, Any]):
     """The classes whose values are nodes of trees, and how each takes part in them."""
 
     def __contains__(self, kind: object) -> bool:
-        return isinstance(kind, type) and is_tree_node(kind)
+        return isinstance(kind, type) and kind in node_types()
 
     def __getitem__(self, kind: type) -> _RegistryEntry:
         registered = registration(kind)

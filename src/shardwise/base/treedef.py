@@ -258,7 +258,7 @@ def is_tree_node(typ: type) -> bool:
     >>> jax.tree_util.is_tree_node(dict), jax.tree_util.is_tree_node(int)
     (True, False)
     """
-    return typ in _BUILTIN_NODES or typ in _registry
+    return typ in _BUILTIN_NODES or typ in _registry or optree.is_namedtuple_class(typ)
 
 
 def node_types() -> dict[type, Registration | None]:
@@ -285,7 +285,7 @@ def register_pytree_node(
     >>> jax.tree.map(lambda x: x + 1, Pair(1, 2)).b
     3
     """
-    if is_tree_node(nodetype):
+    if nodetype in _BUILTIN_NODES or nodetype in _registry:  # a class of namedtuples may have rules of its own
         raise ValueError(f"register_pytree_node: {nodetype} is a pytree node already.")
     with warnings.catch_warnings():
         if issubclass(nodetype, tuple):  # optree warns of classes of namedtuples, which are nodes as they are

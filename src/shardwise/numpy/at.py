@@ -294,6 +294,8 @@ def _update_items(x: Array, items: Sequence[Item], y: Any, combine: str, options
     if not combine and _is_dense_grid(x, items):
         return _grid_written(x, items, result, y)
     update, vectors, numbers, unique, wraps = _scatter_operands(x, items, result, y, wrap)
+    if not update.size:
+        return x  # also where no window fits into an empty dim, so that derivatives could read none
     if unique:
         options = {
             **options,

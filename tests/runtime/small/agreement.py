@@ -27,10 +27,10 @@ def agree(f, *args, tolerance=1e-5):
         if np.dtype(a.dtype).kind in "biu":
             np.testing.assert_array_equal(a, b)
         else:
-            loose = {2: 1e-2, 4: tolerance, 8: 1e-12}[
-                a.dtype.itemsize
-            ]  # two bytes are bfloat16's: a unit of the last place
-            np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=loose, atol=loose)
+            # Two bytes are bfloat16's: a unit of the last place.
+            loose = {2: 1e-2, 4: tolerance, 8: 1e-12}[a.real.dtype.itemsize]
+            wide = np.complex128 if a.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=loose, atol=loose)
 
 
 def chain(x):

@@ -286,3 +286,16 @@ def test_turned_rows_that_are_repeated(dtype, shift):
         return jnp.broadcast_to(row, (4, 4)), jnp.broadcast_to(mixed + 1, (4, 4)) * s, s
 
     agree(f, np.arange(4).astype(dtype), 10 - np.arange(4).astype(dtype))
+
+
+@pytest.mark.parametrize("n", [8, 12])
+def test_each_of_some_loaded_lanes_scales_a_growing_row(n):
+    """LLVM ended the process when it made a draft of this: jnp.poly of 8 complex roots."""
+
+    def f(x):
+        p = jnp.ones(1, x.dtype)
+        for k in range(n):
+            p = jnp.pad(p, (0, 1)) - x[k] * jnp.pad(p, (1, 0))
+        return p
+
+    agree(f, (np.arange(n) / n + 0.5j).astype(np.complex64), tolerance=2e-5)

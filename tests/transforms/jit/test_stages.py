@@ -168,7 +168,9 @@ def test_unknown_dialects(traced):
         traced.lower(lowering_platforms=("tpu",))
     with pytest.raises(sw.errors.JaxRuntimeError, match="No such compile option: 'flag'"):
         lowered.compile({"flag": True})
-    lowered.compile({"xla_flag": True})  # steers XLA, which is not here
+    lowered.compile(
+        {"xla_flag": True, "optimization_level": 9, "memory_fitting_effort": 0.0}
+    )  # steers XLA, which is not here
 
 
 def test_explain_names_each_collective_its_bytes_and_its_cause(mesh):

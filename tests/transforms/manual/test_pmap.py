@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, cast
 
 import numpy as np
@@ -80,6 +81,16 @@ def test_static_arguments():
     for n in (3, 3, 4):
         np.testing.assert_array_equal(mapped(X, n), n * X)
     assert traces == [3, 4]
+
+
+def test_methods():
+    class Scaled:
+        @functools.partial(pmap, static_broadcasted_argnums=0)
+        def of(self, x):
+            return lax.mul(x, 3.0)
+
+    np.testing.assert_array_equal(Scaled().of(X), 3 * X)
+    assert Scaled.of.__name__ == "of"
 
 
 def test_results_feed_the_next_call_from_anywhere():

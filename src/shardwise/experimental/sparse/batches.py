@@ -102,6 +102,18 @@ def per_dim(numbers: Any, indices: Any) -> Any:
     return row.reshape((1,) * (indices.ndim - 1) + row.shape)
 
 
+def read_places(dense: Array, places: Any, unique: bool) -> Array:
+    """The elements [nse, *dense] of an array at places [nse, n_sparse]; unless `unique`, zeros for all but the first at one place."""
+    nse, columns = places.shape[0], [places[:, d] for d in range(places.shape[1])]
+    found = dense.at[tuple(columns)].get(mode="fill", fill_value=0) if columns else dense[None].repeat(nse, axis=0)
+    if unique:
+        return found
+    order = jnp.lexsort((jnp.arange(nse), *columns))
+    repeats = jnp.all(places[order[1:]] == places[order[:-1]], axis=1)
+    again = jnp.zeros(nse, bool).at[order[1:]].set(repeats)
+    return jnp.where(again.reshape(-1, *(1,) * (found.ndim - 1)), 0, found)
+
+
 def _sorted_places(indices: Any, shape: Sequence[int], kept: Any) -> tuple[Any, Any]:
     """The places in row-major order, those that are not `kept` last and outside, and the elements' order."""
     places = jnp.where(kept[:, None], indices, np.asarray(shape, indices.dtype))

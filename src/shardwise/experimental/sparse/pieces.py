@@ -17,7 +17,7 @@ from shardwise import numpy as jnp
 from shardwise import random
 from shardwise.base.dtypes import default_dtype
 from shardwise.base.listing import listing as _listing
-from shardwise.experimental.sparse.batches import are_inside, per_dim
+from shardwise.experimental.sparse.batches import are_inside, over_batches, per_dim, read_places
 from shardwise.experimental.sparse.bcoo import BCOO
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
@@ -388,17 +388,11 @@ def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) ->
     dense = jnp.asarray(arr)
     if dense.shape != sparr.shape:
         raise ValueError(f"bcoo_extract: arrays have one shape, got {sparr.shape} and {dense.shape}.")
-    own = sparr.all_sparse()
-    unique = own.unique_indices if assume_unique is None else assume_unique
-    found = dense.at[tuple(own.indices[:, d] for d in range(own.ndim))].get(mode="fill", fill_value=0)
-    if not unique:
-        order = jnp.lexsort((jnp.arange(own.nse), *(own.indices[:, d] for d in range(own.ndim))))
-        places = own.indices[order]
-        first = jnp.concatenate([jnp.ones(min(own.nse, 1), bool), jnp.any(places[1:] != places[:-1], axis=1)])
-        found = jnp.where(jnp.zeros(own.nse, bool).at[order].set(first), found, 0)
-    if sparr.n_sparse == sparr.ndim:
-        return BCOO((found, sparr.indices), shape=sparr.shape, unique_indices=sparr.unique_indices)
-    return BCOO((found, own.indices), shape=sparr.shape, unique_indices=own.unique_indices)
+    unique = sparr.unique_indices if assume_unique is None else assume_unique
+    of_one = lambda places, x: read_places(x, places, unique)  # noqa: E731
+    found = over_batches(of_one, sparr.shape, sparr.n_batch, sparr.indices, dense)
+    kept = {"indices_sorted": sparr.indices_sorted, "unique_indices": sparr.unique_indices}
+    return BCOO((found, sparr.indices), shape=sparr.shape, **kept)
 
 
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:

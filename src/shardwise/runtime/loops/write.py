@@ -317,8 +317,9 @@ class Writer(Lanes):
             return lane
         self.at(len(places))
         kind, ref = f"<{width} x {lane.type}>", lane.ref
-        # LLVM ends the process where it joins some shuffles with this one: 1 and 3 lanes, repeated 4 times.
-        if len(places) > width > 1:
+        # LLVM ends the process where it joins some shuffles, or the load of the register, with this one: 1 and 3 lanes, repeated 4
+        # times; in drafts each of 8 loaded lanes, used one by one.
+        if width > 1:
             ref = self.value(f"freeze {kind} {ref}", "v")
         mask = ", ".join(f"i32 {p}" for p in places)
         return self.let(f"shufflevector {kind} {ref}, {kind} poison, <{len(places)} x i32> <{mask}>", lane.dtype)

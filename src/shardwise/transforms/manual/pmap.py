@@ -107,6 +107,9 @@ class PmapWrapped:
     def __repr__(self) -> str:
         return f"<PmapFunction of {self._fun!r}>"
 
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
     @property
     def __signature__(self) -> inspect.Signature:
         """The function's, for `inspect`."""

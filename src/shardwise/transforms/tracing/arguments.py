@@ -36,8 +36,14 @@ def check_function(fun: Any) -> None:
         raise TypeError(f"Expected a function, got a generator function: {fun!r}. Return a list instead of yielding.")
 
 
+# Options of JAX's that say how hard XLA tries.
+_EFFORTS = frozenset(
+    {"exec_time_optimization_effort", "memory_fitting_effort", "memory_fitting_level", "optimization_level"}
+)
+
+
 def check_compiler_options(options: Any) -> None:
-    """XLA's options, whose names begin with ``xla_``, are accepted without effect; JaxRuntimeError for others.
+    """XLA's options, whose names begin with ``xla_``, and those for its effort are accepted without effect; JaxRuntimeError for others.
 
     AttributeError for anything but a dict.
     """
@@ -45,7 +51,7 @@ def check_compiler_options(options: Any) -> None:
         return
     if not isinstance(options, dict):
         raise AttributeError(f"compiler_options takes a dict, got {options!r}")
-    unknown = [k for k in options if not str(k).startswith("xla_")]
+    unknown = [k for k in options if not str(k).startswith("xla_") and k not in _EFFORTS]
     if unknown:
         raise JaxRuntimeError(f"No such compile option: {unknown[0]!r}. Names of XLA's options begin with 'xla_'.")
 
