@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import shardwise.numpy as jnp
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
 
@@ -63,3 +65,17 @@ def test_as_jax(line):
 @pytest.mark.parametrize("line", cases(ERRORS))
 def test_errors(line):
     check_error(line)
+
+
+@pytest.mark.parametrize("name", ["quantile", "nanquantile", "percentile"])
+@pytest.mark.parametrize(("shape", "axis"), [((0,), None), ((2, 0), 1), ((2, 0), None)])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_no_quantile_of_no_elements(name, shape, axis, keepdims):
+    """None is asked for: there is nothing to compute. One that is asked for needs elements."""
+    jax_numpy = pytest.importorskip("jax.numpy")
+    none = np.zeros(0, np.float32)
+    ours = getattr(jnp, name)(np.zeros(shape, np.float32), none, axis=axis, keepdims=keepdims)
+    theirs = getattr(jax_numpy, name)(np.zeros(shape, np.float32), none, axis=axis, keepdims=keepdims)
+    assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+    with pytest.raises(ValueError, match="no elements lie over"):
+        getattr(jnp, name)(np.zeros(shape, np.float32), np.array([0.5], np.float32), axis=axis, keepdims=keepdims)

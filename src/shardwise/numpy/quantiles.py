@@ -224,11 +224,13 @@ def _quantile(
     kept = [d for d in range(x.ndim) if d not in axes]
     shape = tuple(x.shape[d] for d in kept)
     n = x.size // max(1, int(np.prod(shape)))
-    if 0 in [x.shape[d] for d in axes]:
+    if not n and probabilities.size and 0 in [x.shape[d] for d in axes]:
         raise ValueError(f"{name}: no elements lie over axes {axes} of shape {x.shape}.")
     rows = lax.reshape(lax.transpose(x, [*kept, *axes]), (*shape, n))
     p = as_array(astype(probabilities, np.dtype(np.float64 if dtype == np.float64 else np.float32)))
-    if weights is not None:
+    if not n and not p.size:
+        result = lax.full((*shape, 0), 0, dtype)
+    elif weights is not None:
         w = _rows(name, weights, x, axes, kept, shape, n)
         result = _weighted_quantile(rows, w, p, skip_nan)
     else:

@@ -184,20 +184,22 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if not x.ndim:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use jnp.atleast_1d(scalar).nonzero() instead.")
     index = default_dtype("i")
+    fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
+    if len(fills) != x.ndim or any(map(np.ndim, fills)):
+        raise ValueError(
+            f"nonzero: fill_value must be a scalar or have one for each of {x.ndim} dims, got {fill_value}."
+        )
+    fills = tuple([None if f is None else value("nonzero", f) for f in fills])
     if size is None:
         found = np.nonzero(concrete(x, "the argument of nonzero without size="))
         x = primal_of(x)
-        if getattr(x, "committed", False) and found[0].size:  # the indices are placed on the devices of `a`
-            return nonzero(x, size=found[0].size)
+        # The indices are placed on the devices of `a`, and take part in promotion with what would fill them up.
+        if found[0].size and (getattr(x, "committed", False) or fill_value is not None):
+            return nonzero(x, size=found[0].size, fill_value=fill_value)
         return tuple(asarray(i.astype(index)) for i in found)
     size = concrete_int(size, "size of nonzero")
     if x.size == 0 or size == 0:
         return tuple(lax.full((size,), 0, index) for _ in range(x.ndim))
-    fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
-    if len(fills) != x.ndim:
-        raise ValueError(
-            f"nonzero: fill_value must be a scalar or have one value for each of {x.ndim} dims, got {fills}."
-        )
     flat = lax.reshape(as_array(to_bool(x)), (x.size,))
     places, count = _true_places(flat, size)
     missing = lax.ge(lax.iota(index, size), count)
@@ -207,7 +209,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         if fill is None:
             filling = literal(0, index)
         else:  # which may be of another type, such as NaN
-            filling, along = promote_dtypes(value("nonzero", fill), along)
+            filling, along = promote_dtypes(fill, along)
         result.append(where_(missing, filling, along))
     return tuple(result)
 
@@ -256,7 +258,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
     found = nonzero(lax.reshape(x, (1,)) if not x.ndim else x, size=size, fill_value=fill_value)
     if not x.ndim:
         return lax.full((found[0].shape[0], 0), 0, default_dtype("i"))
-    return lax.concatenate([lax.expand_dims(i, (1,)) for i in found], 1)
+    return lax.concatenate([lax.expand_dims(as_array(i), (1,)) for i in promote_dtypes(*found)], 1)
 
 
 def compress(
@@ -276,7 +278,7 @@ def compress(
     Array([[3, 4]], dtype=int32)
     """
     no_out("compress", out)
-    c, x = array("compress", condition), array("compress", a, 1)
+    c, x, _ = array("compress", condition), array("compress", a, 1), value("compress", fill_value, 2)
     if c.ndim != 1:
         raise ValueError(f"condition must be a 1D array, got shape {c.shape}.")
     if axis is None:

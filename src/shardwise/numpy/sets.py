@@ -360,13 +360,16 @@ def setdiff1d(
     """The elements of `ar1` that are not in `ar2`, sorted and distinct; with `assume_unique` as they stand in `ar1`.
 
     `size`: how many, needed under transformations; where there are fewer stands `fill_value`, by default 0.
+    ValueError if `fill_value` is no scalar.
 
     >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]))
     Array([1, 3], dtype=int32)
     """
     x, y = flat(checked("setdiff1d", ar1)), flat(checked("setdiff1d", ar2, 1))
     count = _size("setdiff1d", size, x, y)
-    fill = 0 if fill_value is None else fill_value
+    fill = 0 if fill_value is None else checked("setdiff1d", fill_value, 2)
+    if np.ndim(fill):
+        raise ValueError(f"setdiff1d: fill_value must be a scalar, got shape {np.shape(fill)}.")
     if not x.size:
         return _fill_missing(lax.full((count or 0,), 0, x.dtype), lax.full((count or 0,), False, np.bool_), fill)
     if assume_unique:

@@ -163,6 +163,17 @@ def test_accuracy(op, exact, dtype):
     assert error.max() <= 4 * scale
 
 
+@pytest.mark.parametrize("name", ["float4_e2m1fn", "float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float8_e4m3b11fnuz"])
+def test_all_numbers_of_a_byte_round_away_from_zero(name):
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    every = np.arange(16 if name.startswith("float4") else 256, dtype=np.uint8).view(dtype)
+    wide = every.astype(np.float32)
+    want = np.trunc(wide + np.copysign(np.float32(0.5), wide)).astype(dtype)
+    got = run(unary.round_p, every, rounding_method=elementwise.RoundingMethod.AWAY_FROM_ZERO)
+    np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+
+
 def test_rounding_and_powers():
     lax = pytest.importorskip("jax").lax
     x = np.array([0.5, -0.5, 1.5, 2.5, -2.5, 0.49999997, 8388609.0, -0.2, np.nan, np.inf, -np.inf], np.float32)

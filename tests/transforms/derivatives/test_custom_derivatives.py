@@ -456,3 +456,21 @@ def test_results_on_values_are_what_the_function_gives(value):
     assert result[0] is value
     assert isinstance(result[1], sw.Array)
     assert isinstance(sw.jit(forward)(1.0), sw.Array)
+
+
+def _unused(jax: Any) -> Any:
+    f = _vjp_function(jax, jax.numpy)
+
+    def unused(x):
+        f(x, x)
+        return 3 * x
+
+    return unused
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, sw.checkpoint, sw.jit, sw.vmap], ids=["plain", "checkpoint", "jit", "vmap"]
+)
+def test_a_call_of_which_nothing_is_used_has_a_forward_derivative_after_linearize(wrap):
+    x = jnp.ones(2)
+    assert sw.linearize(wrap(_unused(sw)), x)[1](x).tolist() == [3, 3]

@@ -193,7 +193,7 @@ _operand = operand  # functions below have a parameter of that name
 def _bitcast_type(x: ShapedArray, *, new_dtype: Any) -> ShapedArray:
     kinds = dtype_kind(x.dtype), dtype_kind(new_dtype)
     if x.dtype == new_dtype:
-        return x
+        return x.update(weak_type=False)
     if set("bck") & set(kinds):
         raise TypeError(
             f"bitcast_convert_type casts integers and floats, got {x.dtype.name} -> {new_dtype.name}. "

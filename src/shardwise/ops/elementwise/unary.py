@@ -47,6 +47,8 @@ def _sign(x: Ndarray) -> Ndarray:
 
 
 def _round_away(x: Ndarray) -> Ndarray:
+    if x.dtype.itemsize == 1:  # of the 4-bit type, zero is the largest below one half
+        return _round_away(x.astype(np.float32)).astype(x.dtype)
     # Adding the largest float below one half, not one half, keeps numbers just below a half from rounding up.
     return np.trunc(x + np.copysign(_below_half(x.dtype), x))
 

@@ -7,7 +7,7 @@ in `ops.shapes.pieces`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -191,6 +191,10 @@ def _start_values(
             )
         if isinstance(starts, Array):
             starts = [reshape(slice_in_dim(starts, i, i + 1), ()) for i in range(starts.shape[0])]
+    elif isinstance(starts, (Set, Mapping)):
+        raise TypeError(
+            f"{name}: start_indices must be a list of scalars or an array of rank 1, got {starts}, which has no order."
+        )
     starts = list(starts)
     if len(starts) != ndim:
         raise ValueError(

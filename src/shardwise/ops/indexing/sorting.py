@@ -265,6 +265,8 @@ def _approximate(
     if not x.ndim:
         raise TypeError(f"{name}: operand must have >= 1 dimension, got shape ().")
     dim = dim_index(reduction_dimension, x.ndim, name)
+    if k <= 0:
+        raise ValueError(f"{name}: k must be positive, got {k}.")
     if k > x.shape[dim]:
         raise ValueError(f"{name}: k={k} exceeds the size of dim {dim}, {x.shape[dim]}.")
     if not 0 < recall_target <= 1:

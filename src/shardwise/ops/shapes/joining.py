@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def concatenate(operands: Any, dimension: int) -> Array:
         operands = unstack(operands)
     if not len(operands):
         raise ValueError("concatenate requires a non-empty sequence of arrays, got none.")
-    return bind(concatenate_p, *_operands("concatenate", *operands), dimension=int(dimension))
+    return bind(concatenate_p, *_operands("concatenate", *operands), dimension=operator.index(dimension))
 
 
 def stack(operands: Any, axis: int = 0) -> Array:

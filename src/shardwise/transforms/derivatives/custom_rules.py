@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, cast, overload
 
 import numpy as np
@@ -18,7 +19,6 @@ from shardwise.ir import (
     Program,
     ProgramTrace,
     ShapedArray,
-    Trace,
     Tracer,
     current_trace,
     define_op,
@@ -84,6 +84,24 @@ def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 def function_name(fun: Any) -> str:
     """The name of a function in errors."""
     return getattr(fun, "__name__", str(fun))
+
+
+@contextmanager
+def without_tangents(values: Sequence[Any]) -> Generator[bool]:
+    """Context of a function of the user's that gets `values`: the trace around those that record tangents, if no value is a tangent.
+
+    Gives whether that is another trace than the current one.
+    """
+    trace, left = current_trace(), STEPPED_OUT.get()
+    owners = [x.owner for x in values if isinstance(x, Tracer)]
+    while isinstance(trace, ProgramTrace) and trace.is_linear and trace not in owners:
+        left = (*left, trace)
+        trace = trace.parent
+    if trace is current_trace():
+        yield False
+        return
+    with STEPPED_OUT.override(left), tracing(trace):
+        yield True
 
 
 class SymbolicZero:
@@ -170,11 +188,10 @@ class Custom(Generic[P, R]):
                 return self._called_on_values(values)
             with tracing(trace):
                 return cast(Any, self)(*values)
-        around = self._around_linear(values)
-        if around is None:
-            return with_references(lambda references: self._with_state(references, values), self._references(values))
-        with STEPPED_OUT.override((*STEPPED_OUT.get(), current_trace())), tracing(around):
-            return cast(Any, self)(*values)
+        with without_tangents(tree_leaves(values)) as outside:
+            if outside:
+                return cast(Any, self)(*values)
+        return with_references(lambda references: self._with_state(references, values), self._references(values))
 
     def _check_rules(self) -> None:
         """AttributeError where the function has no rules yet."""
@@ -204,13 +221,6 @@ class Custom(Generic[P, R]):
         _, smooth, joined = self._split(args)
         leaves, structure = flat_arrays(smooth)
         return results_of(self.fun, self.fun(*joined(tree_unflatten(structure, leaves))))
-
-    def _around_linear(self, args: tuple[Any, ...]) -> Trace | None:
-        """The trace under which a rule calls the function on values alone, where there are no tangents to record; else None."""
-        trace = current_trace()
-        if not isinstance(trace, ProgramTrace) or not getattr(trace, "is_linear", False):
-            return None
-        return None if any(isinstance(x, Tracer) and x.owner is trace for x in tree_leaves(args)) else trace.parent
 
     def _differentiable(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         nums = from_beginning(self.nondiff_argnums, len(args))
@@ -262,7 +272,9 @@ def call_under_jvp(
     """Differentiate at once, without a program. Returns the tree of the results and the results."""
     pairs = [trace.unwrap(x) for x in leaves]
     if all(t is None for _, t in pairs):
-        outs = flat(*leaves)
+        primals = [p for p, _ in pairs]
+        with tracing(trace.parent), without_tangents(primals):
+            outs = flat(*primals)
         return note[0], outs
     with tracing(trace.parent):
         outs, touts = rule([p for p, _ in pairs], [t for _, t in pairs])

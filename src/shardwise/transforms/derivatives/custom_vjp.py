@@ -43,6 +43,7 @@ from shardwise.transforms.derivatives.custom_rules import (
     flat_call,
     function_name,
     results_of,
+    without_tangents,
 )
 from shardwise.transforms.derivatives.mapped_rules import MappedRules, mapped_results
 from shardwise.transforms.derivatives.reference_rules import over_state
@@ -187,7 +188,8 @@ class _VjpRules:
             if custom.symbolic_zeros
             else primals
         )
-        pair = custom.fwd(*self.joined(tree_unflatten(self.structure, given)))
+        with without_tangents(primals):
+            pair = custom.fwd(*self.joined(tree_unflatten(self.structure, given)))
         name, rule = function_name(custom.fun), function_name(custom.fwd)
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise TypeError(

@@ -25,7 +25,7 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.key_uses import LEAVES
-from shardwise.ir.program import Source
+from shardwise.ir.program import Source, live_equations
 from shardwise.ir.references import trace_with_state
 from shardwise.ir.sources import user_source
 from shardwise.ops.devices.barrier import optimization_barrier_p
@@ -155,7 +155,7 @@ def _inline(eqn: Equation) -> Program:
         return [instantiate(t, aval) for t, aval in zip(touts, types, strict=True) if has_tangent(aval)]
 
     body, _ = trace_program(push_values, [a.aval for a in eqn.inputs], run.program.name)
-    return body
+    return live_equations(body)  # what nobody reads may have no forward derivative
 
 
 remat_op = define_op(

@@ -15,6 +15,7 @@ from shardwise.base.dtypes import float0
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import Partial, PyTreeDef, register_pytree_node, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, eval_program
+from shardwise.ir.program import live_equations
 from shardwise.ir.references import Reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.interpreters.accumulation import DontWant, GradValue, accumulate_into
@@ -61,7 +62,8 @@ class LinearMap:
                 raise ValueError(f"the linearized function takes a Ref as the tangent of a Ref, got {leaves[i]!r}.")
             given[i] = leaves[i].held() if has_tangent(self.in_types[i]) else host_zero(self.in_types[i])
         given = [tangent_in(t, x, "the linearized function") for t, x in zip(self.in_types, given, strict=True)]
-        outs = eval_program(self.program, [*residuals, *[given[i] for i in self.ins]])
+        # What nobody reads may have no forward derivative.
+        outs = eval_program(live_equations(self.program), [*residuals, *[given[i] for i in self.ins]])
         found = dict(zip(self.outs, outs, strict=True))
         moved = [tangent_out(t, found.get(i)) for i, t in enumerate(self.out_types)]
         count = len(moved) - len(self.references)
