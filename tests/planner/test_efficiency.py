@@ -1,15 +1,13 @@
 """Seconds of kernels: rooflines, tiles, waves."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16, float8_e4m3fn
 
+from shardwise.planner.curves import PlaceCosts, Rates
 from shardwise.planner.efficiency import (
-    FAR,
-    FAR_FROM,
     kernel_seconds,
     peak_flops,
     product_seconds,
@@ -21,6 +19,7 @@ from shardwise.planner.machines import find
 from shardwise.planner.work import Lookups
 
 BF16 = np.dtype(bfloat16)
+IDLE = Work((), 0.0, 0.0)
 
 
 def matmul(m, n, k, dtype=BF16, batch=1, passes=1):
@@ -102,26 +101,53 @@ def test_lookups_begin_late_and_take_time_for_each_place():
 @pytest.mark.parametrize(
     ("lookups", "seconds"),
     [
-        (Lookups(0, 100, FAR_FROM), 1e-4),
-        (Lookups(0, 100, FAR), 4e-4),
-        (Lookups(0, 100, 8 * FAR), 4e-4),
-        (Lookups(0, 100, math.isqrt(FAR * FAR_FROM)), 2e-4),
-        (Lookups(10, 0, FAR_FROM, updates=True), 3e-5),
+        (Lookups(0, 100, 1 << 16, width=4), 1e-4),
+        (Lookups(0, 100, 1 << 18, width=4), 2e-4),
+        (Lookups(0, 100, 1 << 26, width=4), 4e-4),
+        (Lookups(100, 0, 1 << 16, width=34), 2e-4),
+        (Lookups(100, 0, 1 << 16, width=128), 6e-4),
+        (Lookups(10, 0, 1 << 16, updates=True, width=4), 3e-5),
     ],
 )
-def test_lookups_take_longer_in_what_no_cache_holds_and_others_to_write(lookups, seconds):
-    chip = dataclasses.replace(find("cpu-1x16").chip, overhead=0.0, element=1e-6, update=3e-6, far_lookups=4.0)
-    assert kernel_seconds(Work((), 0.0, 0.0), 0, 0, chip, lookups=lookups).total == pytest.approx(seconds)
+def test_places_take_longer_in_what_no_cache_holds_where_they_are_wide_and_others_to_write(lookups, seconds):
+    taken = PlaceCosts((4, 64), (((1 << 16, 1e-6), (1 << 20, 4e-6)), ((1 << 16, 3e-6), (1 << 20, 3e-6))))
+    put = PlaceCosts((4,), (((1 << 16, 3e-6),),))
+    chip = dataclasses.replace(find("cpu-1x16").chip, overhead=0.0, taken=taken, put=put)
+    assert kernel_seconds(IDLE, 0, 0, chip, lookups=lookups).total == pytest.approx(seconds)
+    late = kernel_seconds(IDLE, 1e12, 0, chip, lookups=lookups).total  # places wait for the bytes beside them
+    assert late == pytest.approx(kernel_seconds(IDLE, 1e12, 0, chip).total)
+
+
+def with_rates(**kinds):
+    same = ((1e6, 3e9), (16e6, 3e9))
+    rates = Rates(**{name: kinds.get(name, same) for name in Rates._fields})
+    return dataclasses.replace(find("cpu-1x16").chip, overhead=0.0, rates=rates)
 
 
 def test_reads_and_writes_have_rates_of_their_own():
-    chip = dataclasses.replace(
-        find("cpu-1x16").chip, overhead=0.0, hbm_bandwidth=3e9, read_bandwidth=2e9, written_bandwidth=1e9
-    )
-    seconds = [kernel_seconds(Work((), 0.0, 0.0), 3e6, 0, chip, written=n).total for n in (0.0, 1e6, 2e6, 3e6)]
+    chip = with_rates(read=((1e6, 2e9),), written=((1e6, 1e9),))
+    seconds = [kernel_seconds(IDLE, 3e6, 0, chip, written=n).total for n in (0.0, 1e6, 2e6, 3e6)]
     assert seconds == pytest.approx([1.5e-3, 1e-3, 2e-3, 3e-3])
-    alike = dataclasses.replace(chip, read_bandwidth=0.0, written_bandwidth=0.0)
-    assert kernel_seconds(Work((), 0.0, 0.0), 3e6, 0, alike, written=3e6).total == pytest.approx(1e-3)
+    assert kernel_seconds(IDLE, 3e6, 0, with_rates(), written=3e6).total == pytest.approx(1e-3)
+
+
+def test_what_caches_hold_is_fast():
+    chip = with_rates(copied=((1e6, 4e9), (16e6, 1e9)))
+    seconds = [kernel_seconds(IDLE, n, 0, chip).total for n in (1e6, 4e6, 16e6, 32e6)]
+    assert seconds == pytest.approx([1 / 3e3, 2e-3, 16e-3, 32e-3])
+
+
+def test_sums_down_columns_read_as_fast_as_was_measured():
+    chip = with_rates(down=((1e6, 1e9),))
+    assert kernel_seconds(IDLE, 3e6, 0, chip, down=3e6).total == pytest.approx(3e-3)
+
+
+def test_large_operands_of_products_with_few_rows_are_packed():
+    chip = dataclasses.replace(with_rates(packed=((1e6, 1e9),)), flops={"float32": 1e15})
+    f32 = np.dtype(np.float32)
+    sizes = (4, 1000, 1000), (1000, 4, 1000), (1, 1000, 1000), (4, 64, 64)
+    seconds = [kernel_seconds(Work((matmul(*size, f32),), 0.0, 0.0), 0, 0, chip).total for size in sizes]
+    assert seconds == pytest.approx([4e-3, 4e-3, 0, 0], abs=1e-6)
 
 
 def test_algorithms_take_time_besides_their_bytes():

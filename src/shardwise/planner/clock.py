@@ -26,7 +26,7 @@ from shardwise.planner.links import SHIFT, cross_axes
 from shardwise.planner.machine import Machine
 from shardwise.planner.passes import whole_pass
 from shardwise.planner.result import Line, Schedule, Task
-from shardwise.planner.roles import memory_kind_of
+from shardwise.planner.roles import memory_kind_of, reduces_columns
 from shardwise.planner.steps import without_steps
 from shardwise.planner.work import Group, Pass
 from shardwise.planner.written_kernels import kernel_seconds_of
@@ -138,7 +138,7 @@ class _Clock:
             return _TimedGroup(_task(group, "move", HOST, seconds, hbm_bytes=crossed, bound="link"), (HOST,))
         if group.kind == "kernel":
             return self._time_written_kernel(group, near)
-        passes = group.passes or (whole_pass(group, lookups=self.machine.chip.element > 0),)
+        passes = group.passes or (whole_pass(group, lookups=self.machine.chip.counts_places),)
         took = [self._pass(p, near, group.copies, group.writes) for p in passes]
         overhead = (len(took) - 1) * self.machine.chip.overhead  # a kernel is called once
         task = _task(
@@ -171,7 +171,9 @@ class _Clock:
         inside = math.fsum(n for v, n in part.touched.items() if v in near)
         far = math.fsum(part.touched.values()) - inside
         written = math.fsum(part.touched.get(v, 0) for v in writes if v not in near)
-        took = kernel_seconds(work, far, inside, chip, part.cached, copies, part.lookups, own, min(written, far))
+        written = min(written, far)
+        down = far - written if chip.rates is not None and any(map(reduces_columns, part.equations)) else 0.0
+        took = kernel_seconds(work, far, inside, chip, part.cached, copies, part.lookups, own, written, down)
         took = Seconds(took.total + more_kernels(part.equations, chip), took.bound)
         flops = work.product_flops if others is part.equations else work_of(part.equations).product_flops
         return copies * flops, copies * far, took

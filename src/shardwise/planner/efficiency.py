@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.planner.curves import Rates, at_size
 from shardwise.planner.flops import HIGHEST, Product, Work
 from shardwise.planner.machine import Chip
 from shardwise.planner.work import NO_LOOKUPS, Lookups
@@ -40,10 +41,9 @@ REACH: Mapping[str, Reach] = {
 }
 # The part of a transfer's time by which the computations beside it get longer. Fitted as those of "tpu" above.
 BESIDE = 0.1
-# Bytes of values between which a lookup gets slower, from `Chip.element` to `far_lookups` times as much.
-FAR_FROM, FAR = 1 << 18, 1 << 26
 _WRITTEN_OUT = 4  # how much longer an operation takes in a product that is written out than in a loop over vectors
 _SUBLANES = 8  # rows of a vector register: what a systolic array takes in at a time
+_UNPACKED = 1 << 15  # bytes of a matrix that the first cache holds
 _NEAR = 4  # a value of up to that part of the on-chip memory stays there until it is read
 
 
@@ -80,10 +80,11 @@ def kernel_seconds(
     lookups: Lookups = NO_LOOKUPS,
     own: float = 0.0,
     written: float = 0.0,
+    down: float = 0.0,
 ) -> Seconds:
     """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides.
 
-    A CPU's cores are both units, and pack the operands of products before they multiply: memory and products are one after the other.
+    A CPU's cores are both units, and pack the operands of products before they multiply: one after the other.
 
     Args:
         work: what is computed.
@@ -95,6 +96,7 @@ def kernel_seconds(
         lookups: the places that a gather or scatter goes to.
         own: seconds of algorithms of their own; on a CPU besides those of their bytes.
         written: those of `far_bytes` that are written.
+        down: those that a sum over other dims than the last reads.
     """
     reach = reach_of(chip)
     matrix = math.fsum(product_seconds(p, chip) for p in work.products)
@@ -102,28 +104,56 @@ def kernel_seconds(
     if chip.transcendental:
         vector += work.transcendentals / chip.transcendental
     again = math.fsum(_read_again(p, chip) for p in work.products)
-    moved = far_bytes + again
-    memory = max(
-        moved / chip.hbm_bandwidth,
-        (moved - written) / chip.read_bandwidth if chip.read_bandwidth else 0.0,
-        written / chip.written_bandwidth if chip.written_bandwidth else 0.0,
-    )
-    memory /= reach.memory
+    if chip.rates is None:
+        memory = (far_bytes + again) / chip.hbm_bandwidth / reach.memory
+    else:
+        memory = _memory_seconds(far_bytes, near_bytes, written, down, chip.rates)
+        matrix += math.fsum(_packing_seconds(p, chip.rates) for p in work.products)
     if near_bytes and chip.vmem_bandwidth:
         memory += near_bytes / chip.vmem_bandwidth
     if chip.platform != "cpu":  # steps run while memory is read; on a CPU their bytes were measured apart
         vector, own = vector + own, 0.0
-    compute = copies * (matrix + vector if chip.platform == "cpu" else max(matrix, vector))
+    one_by_one = chip.platform == "cpu"
+    compute = copies * (matrix + vector if one_by_one else max(matrix, vector))
     if cached and chip.vmem_bandwidth:
         memory = max(memory, cached / chip.vmem_bandwidth)
-    memory = copies * (memory + _lookup_seconds(lookups, chip))
-    longest = copies * own + (compute + memory if matrix and chip.platform == "cpu" else max(compute, memory))
+    places = _place_seconds(lookups, chip)
+    memory = copies * (memory + _lookup_seconds(lookups, chip) if places is None else max(memory, places))
+    packs = matrix and one_by_one and chip.rates is None
+    longest = copies * own + (compute + memory if packs else max(compute, memory))
     # What is all in on-chip memory starts at once; a kernel that reads or writes the memory first waits for it.
     overhead = chip.overhead if far_bytes or chip.platform != "tpu" else 0.0
     if chip.lookups_overhead and any(lookups):
         overhead = chip.lookups_overhead
     bound = "latency" if longest < overhead else "flops" if copies * own + compute >= memory else "memory"
     return Seconds(longest + overhead, bound)
+
+
+def _memory_seconds(far: float, near: float, written: float, down: float, rates: Rates) -> float:
+    """Seconds for bytes of the main memory, which caches hold where a kernel touches few."""
+    touched = far + near
+    if not touched:
+        return 0.0
+    read_rate = at_size(rates.read, touched)
+    seconds = max(far / at_size(rates.copied, touched), (far - written) / read_rate)
+    seconds = max(seconds, written / at_size(rates.written, touched))
+    if down:
+        seconds += max(0.0, down / at_size(rates.down, touched) - down / read_rate)
+    return seconds
+
+
+def _packing_seconds(product: Product, rates: Rates) -> float:
+    """Seconds in which the larger operand of a product is packed; one row reads it as it lies, and small ones are not packed."""
+    held = max(product.m, product.n) * product.k * product.itemsize
+    if min(product.m, product.n) == 1 or held <= _UNPACKED:
+        return 0.0
+    return product.batch * held / at_size(rates.packed, product.batch * held)
+
+
+def _place_seconds(lookups: Lookups, chip: Chip) -> float | None:
+    """Seconds for the places of gathers and scatters with their bytes; None of a machine that knows them without."""
+    costs = chip.put if lookups.updates else chip.taken
+    return None if costs is None else (lookups.windows + lookups.elements) * costs.at(lookups.width, lookups.span)
 
 
 def written_kernel_seconds(
@@ -158,15 +188,11 @@ def written_kernel_seconds(
 
 
 def _lookup_seconds(lookups: Lookups, chip: Chip) -> float:
-    """Seconds for the places of gathers and scatters: more for those that no cache holds. A CPU has several caches: there they grow as a
-    power of the value's size.
-    """
+    """Seconds for the places of gathers and scatters besides their bytes: more for those that no cache holds."""
     window, element = (chip.update, chip.updated_element) if lookups.updates else (chip.lookup, chip.element)
     seconds = lookups.windows * window + lookups.elements * element
-    if chip.far_lookups > 1 and chip.platform != "cpu":
+    if chip.far_lookups > 1:
         seconds *= 1 + (chip.far_lookups - 1) * max(0.0, 1 - chip.vmem_bytes / max(lookups.span, 1))
-    elif chip.far_lookups > 1 and lookups.span > FAR_FROM:
-        seconds *= chip.far_lookups ** (math.log(min(lookups.span, FAR) / FAR_FROM) / math.log(FAR / FAR_FROM))
     return max(seconds + lookups.combined * chip.combined, lookups.repeats * chip.contended)
 
 

@@ -77,14 +77,18 @@ def _passes(
 ) -> tuple[Pass, ...]:
     """The passes of the kernel; an update of a value that is still needed copies it first."""
     passes = passes_of(eqn, roots)
-    result = eqn.outputs[0]
-    if not is_update(eqn) or any(v in dying for v in over.get(result, ())):
+    if not is_update(eqn):
         return passes
+    result = eqn.outputs[0]
+    (one,) = passes
+    both_ways = 2 * min(result.aval.nbytes, sum(a.aval.nbytes for a in eqn.inputs[1:]))
+    update = replace(one, touched={**one.touched, result: both_ways})
+    if any(v in dying for v in over.get(result, ())):
+        return (update,)
     whole = {result: result.aval.nbytes}
     if isinstance(source := root_of(eqn.inputs[0], roots), Var):
         whole[source] = min(source.aval.nbytes, result.aval.nbytes)
-    (one,) = passes
-    return (replace(one, touched={**one.touched, **whole}),)
+    return Pass((), whole, 0), update
 
 
 def _splice_kernel(eqn: Equation) -> Iterator[Equation]:

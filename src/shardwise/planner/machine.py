@@ -10,6 +10,7 @@ from typing import NamedTuple, overload
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
 from shardwise.ir import Op
+from shardwise.planner.curves import PlaceCosts, Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Chip:
         vmem_bandwidth: bytes/s.
         tile: the side of the tiles in which matrix products are computed (of the systolic array, of a block of threads).
         units: how many of those tiles run at once.
-        read_bandwidth, written_bandwidth: bytes/s of a kernel that only reads or only writes; 0: as `hbm_bandwidth`.
+        rates: bytes/s by how many a kernel touches; None: `hbm_bandwidth` of all.
         transcendental: elements/s of exp, log, tanh and their kin.
         function_costs: elements of exp that one of another function costs, by op; of those that are not there the ops know it.
         overhead: seconds from the end of one kernel to the start of the next.
@@ -38,6 +39,7 @@ class Chip:
         combined: seconds for each element of the windows of a scatter that is combined with what is there.
         contended: seconds from one update of a place to the next.
         far_lookups: how much longer they take in a value that no cache holds.
+        taken, put: seconds of a place with its bytes, of gathers and of scatters, in the place of those four.
         lookups_overhead: seconds until a gather or scatter begins, as `overhead`; 0: that.
         steps: seconds of a step of ops with algorithms of their own, by algorithm (`planner.steps`).
         turns: seconds of what such algorithms do one after the other, by algorithm, besides their steps.
@@ -56,8 +58,7 @@ class Chip:
     vmem_bandwidth: float = 0.0
     tile: int = 128
     units: int = 1
-    read_bandwidth: float = 0.0
-    written_bandwidth: float = 0.0
+    rates: Rates | None = None
     transcendental: float = 0.0
     function_costs: Mapping[Op, float] = field(default_factory=dict[Op, float])
     overhead: float = 0.0
@@ -69,11 +70,18 @@ class Chip:
     combined: float = 0.0
     contended: float = 0.0
     far_lookups: float = 1.0
+    taken: PlaceCosts | None = None
+    put: PlaceCosts | None = None
     lookups_overhead: float = 0.0
     steps: Mapping[str, float] = field(default_factory=dict[str, float])
     turns: Mapping[str, float] = field(default_factory=dict[str, float])
     grid_step: float = 0.0
     host_bandwidth: float = 0.0
+
+    @property
+    def counts_places(self) -> bool:
+        """Whether each place that a gather or scatter goes to takes time."""
+        return self.element > 0 or self.taken is not None
 
 
 @dataclass(frozen=True, slots=True)

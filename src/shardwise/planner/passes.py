@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardwise.ir import Atom, Equation, Program, Var, unwrap_op
+from shardwise.ir import Atom, Equation, Program, ShapedArray, Var, unwrap_op
 from shardwise.ops.indexing.columns import join_columns
 from shardwise.planner.flops import touched_bytes
 from shardwise.planner.views import root_of
@@ -68,14 +68,16 @@ def lookups_of(equations: Sequence[Equation]) -> Lookups:
     found = [places for eqn in equations if any(places := _lookups(eqn))]
     if len(found) < 2:
         return found[0] if found else NO_LOOKUPS
-    windows, elements, spans, updates, combined, repeats = zip(*found, strict=True)
-    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined), sum(repeats))
+    windows, elements, spans, updates, combined, repeats, _ = zip(*found, strict=True)
+    count = sum(windows) + sum(elements)
+    width = sum(p.width * (p.windows + p.elements) for p in found) / count
+    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined), sum(repeats), width)
 
 
 def _lookups(eqn: Equation) -> Lookups:
     if eqn.op.at_positions:
         count = math.prod(np.broadcast_shapes(*(a.aval.shape for a in eqn.inputs[1:])))
-        return _lookups_of(count, eqn.outputs[0].aval.size, _span(eqn, 1), False)
+        return _lookups_of(count, eqn.outputs[0].aval, _span(eqn, 1), False)
     op, params, _ = unwrap_op(eqn.op, eqn.params)
     op, params, types = join_columns(op, params, tuple(a.aval for a in eqn.inputs))
     found = None if op.indexed is None else op.indexed(params, types)
@@ -87,8 +89,9 @@ def _lookups(eqn: Equation) -> Lookups:
     count = math.prod(starts[:-1] if found.vectors else starts)
     if not found.vectors and count == 1:
         return NO_LOOKUPS
-    moved = types[-1 if found.vectors else 1].size if op.updates else eqn.outputs[0].aval.size
-    places = _lookups_of(count, moved, _span(eqn, found.first), op.updates)
+    taken = types[-1 if found.vectors else 1] if op.updates else eqn.outputs[0].aval
+    moved = taken.size
+    places = _lookups_of(count, taken, _span(eqn, found.first), op.updates)
     if not op.updates:
         return places
     return places._replace(combined=moved if places.windows else 0, repeats=moved / max(types[0].size, 1))
@@ -107,8 +110,12 @@ def _span(eqn: Equation, first: int) -> int:
     return table.nbytes // max(rows, 1)
 
 
-def _lookups_of(count: int, moved: int, span: int, updates: bool) -> Lookups:
-    return Lookups(count, 0, span, updates) if moved > count else Lookups(0, count, span, updates)
+def _lookups_of(count: int, moved: ShapedArray, span: int, updates: bool) -> Lookups:
+    """`count` places of all that is `moved`."""
+    width = moved.nbytes / max(count, 1)
+    if moved.size > count:
+        return Lookups(count, 0, span, updates, width=width)
+    return Lookups(0, count, span, updates, width=width)
 
 
 def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom]) -> tuple[Pass, ...]:

@@ -122,6 +122,11 @@ def reduces_rows(eqn: Equation) -> bool:
     return eqn.inputs[0].aval.ndim - sum(operands[0] for operands in mapped) - 1 in params["axes"]
 
 
+def reduces_columns(eqn: Equation) -> bool:
+    """Whether an equation reduces other dims than the last: all columns at once."""
+    return eqn.op.fold is not None and not reduces_rows(eqn)
+
+
 def cost_of(eqn: Equation) -> int:
     """The work for one element of the result, relative to an addition."""
     op, _, _ = unwrap_op(eqn.op, eqn.params)

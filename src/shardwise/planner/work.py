@@ -59,6 +59,7 @@ class Lookups(NamedTuple):
         updates: whether the places are written.
         combined: elements that are combined with what is there.
         repeats: how many of them meet at one place, if they are spread evenly.
+        width: bytes of a place.
     """
 
     windows: int
@@ -67,6 +68,7 @@ class Lookups(NamedTuple):
     updates: bool = False
     combined: int = 0
     repeats: float = 0.0
+    width: float = 0.0
 
 
 NO_LOOKUPS = Lookups(0, 0)

@@ -12,7 +12,7 @@ import shardwise.planner.machines as machines
 from shardwise.base import config
 from shardwise.planner import client_of
 from shardwise.planner.machine import Places
-from shardwise.planner.machines import algorithms, find, find_kind, here, names, neighbours
+from shardwise.planner.machines import algorithms, find, find_kind, here, names, neighbours, sizes
 
 FILES = sorted(Path(machines.__file__).parent.glob("*.toml"))
 
@@ -194,6 +194,8 @@ def test_this_machine_is_measured_once(tmp_path, monkeypatch):
     with config.override("shardwise_cache_dir", str(tmp_path)), config.override("shardwise_cache", True):
         monkeypatch.setattr(here, "_SECONDS", 0.001)
         monkeypatch.setattr(algorithms, "ALGORITHMS", {"lu": algorithms.ALGORITHMS["lu"]})
+        for sizes_of in ("_SETS", "_READ", "_DOWN", "_PACKED", "_TABLES"):
+            monkeypatch.setattr(sizes, sizes_of, (1 << 18, 1 << 20))
         here.this_machine.cache_clear()
         machine = find("here")
         assert machine.devices == machine.processes == 1
@@ -202,7 +204,8 @@ def test_this_machine_is_measured_once(tmp_path, monkeypatch):
         assert 1e6 < chip.vector_flops < 1e15 and 1e6 < chip.flops["float32"] < 1e15
         assert 1e-8 < chip.overhead < 1e-2
         assert chip.usable_bytes >= 2**29
-        assert min(chip.read_bandwidth, chip.written_bandwidth) > 1e9
+        assert all(1e7 < rate < 1e13 for curve in chip.rates for _, rate in curve)
+        assert all(0 <= costs.at(width, 1 << 20) < 1e-3 for costs in (chip.taken, chip.put) for width in (4, 100, 4096))
         assert all(cost >= 0 for cost in chip.function_costs.values())
         assert {op.name for op in chip.function_costs} >= {"exp", "erf", "erf_inv_giles", "igamma", "rem"}
         monkeypatch.setattr(here, "measure", lambda: pytest.fail("measured again"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from shardwise.ops.elementwise.elementwise_ir import EXP
 from shardwise.ops.random import random_floats
 
 Least = Callable[[Callable[[], Any]], float]  # the least seconds of a call
+_FEW, _SLOW = 1 << 11, 2e-4  # functions that take so many seconds for few elements are measured on those
 _FIGURE = "function "  # the beginning of the names of figures
 
 
@@ -31,13 +33,28 @@ FUNCTIONS = tuple(
 )
 
 
-def measured_functions(least: Least, call: float, elements: int) -> dict[str, float]:
-    """Figures of this machine: seconds of an element of each function in float32, of so many at once; `call` are those of any call."""
-    numbers = device_put(np.linspace(0.1, 0.9, elements, dtype=np.float32))  # what most functions are defined for
+def measured_functions(
+    least: Least, call: float, elements: int, computing: Callable[[float], float]
+) -> dict[str, float]:
+    """Figures of this machine: seconds of an element of each function in float32, of so many at once.
+
+    `call` are those of any call; `computing` gives of the others those without what moves the bytes.
+    """
+    drawn = np.random.default_rng(0)
+    everywhere = np.exp(drawn.standard_normal(elements)).astype(np.float32)
+    below_one = drawn.uniform(0.1, 0.9, elements).astype(np.float32)  # what nearly all functions are defined for
 
     def seconds(op: Op) -> float:
-        operands = [numbers] * _operand_count(op, numbers.aval)
-        return max(least(lambda: bind(op, *operands)) - call, 0.0) / elements
+        few = device_put(everywhere[:_FEW])
+        count = _operand_count(op, few.aval)
+        defined = bool(np.isfinite(np.asarray(bind(op, *[few] * count))).all())  # the first call makes the kernel
+        begin = time.perf_counter()
+        bind(op, *[few] * count)
+        slow = time.perf_counter() - begin > _SLOW
+        numbers = device_put((everywhere if defined else below_one)[: _FEW if slow else elements])
+        took = least(lambda: bind(op, *[numbers] * count))
+        alone = max(took - call, took / 10)
+        return (alone if slow else computing(alone)) / numbers.size
 
     return {f"{_FIGURE}{op.name}": seconds(op) for op in FUNCTIONS}
 

@@ -21,30 +21,24 @@ import numpy as np
 from shardwise.engine.device_put import device_put
 from shardwise.ops.elementwise import binary, transcendental, unary
 from shardwise.ops.indexing.gather import gather
-from shardwise.ops.indexing.scatter import scatter_with
-from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
+from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers
 from shardwise.ops.products.contract import dot_general
-from shardwise.ops.reductions.reduce import reduce_sum
-from shardwise.ops.shapes.broadcast import broadcast
 from shardwise.planner.machine import Chip, Level, Machine
 from shardwise.planner.machines.functions import function_costs, is_of_function, measured_functions
+from shardwise.planner.machines.sizes import is_of_places, measured_sizes, place_costs, rates
 from shardwise.runtime.machine import kernel_store, thread_count
 
 Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long
 _SECONDS = 0.1  # for each figure: the least of many calls, for others use the machine as well
-_LOOKUPS = 4096
-_PLACES = 1 << 15
-_ELEMENTS = 1 << 16
-_SPREAD = 1 << 18
 _PRODUCTS = 256  # of matrices that caches hold
 _ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
-_SCATTER_DIMS = ScatterDimensionNumbers((1,), (0,), (0,))
-_POWER = 31  # eight multiplications
-_SECONDS_OF = ("call", "product", "lookups", "lookup", "element", "far", "update", "updated_element")
+_POWER, _MULTIPLICATIONS = 1023, 18  # by squares
+_BESIDE = 4  # of the norm of two times at once: nearly the longer
+_SECONDS_OF = ("call", "product", "lookups")
 _STEP = "step of "  # figures of algorithms
 _FILE = "here.json"
-_MEASURES = 5  # raised where other figures are measured
+_MEASURES = 6  # raised where other figures are measured
 
 
 @cache
@@ -67,8 +61,7 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         hbm_bytes=memory,
         usable_bytes=memory,
         hbm_bandwidth=figures["memory"],
-        read_bandwidth=figures["read"],
-        written_bandwidth=figures["written"],
+        rates=rates(figures),
         vmem_bytes=cache_bytes,
         vmem_bandwidth=figures["cache"],
         tile=16,
@@ -76,11 +69,8 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         function_costs=function_costs(figures, figures["transcendental"]),
         overhead=figures["call"],
         product_overhead=figures["product"],
-        lookup=figures["lookup"],
-        element=figures["element"],
-        update=figures["update"],
-        updated_element=figures["updated_element"],
-        far_lookups=figures["far"] / max(figures["element"], 1e-12),
+        taken=place_costs(figures, updates=False),
+        put=place_costs(figures, updates=True),
         lookups_overhead=figures["lookups"],
         steps={name.removeprefix(_STEP): figures[name] for name in figures if name.startswith(_STEP)},
     )
@@ -90,66 +80,54 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
 
 
 def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
-    """Rates of our kernels: bytes/s of memory (copied, read, written) and caches, FLOP/s by dtype and of vector code, elements/s of exp;
-    seconds of a call, of each product of a batch, of a call that looks something up, and of each place where it does, for a row and for
-    an element; of a step of each algorithm, and of an element of each function.
+    """Rates of our kernels: bytes/s of memory by how many are touched, and of caches, FLOP/s by dtype and of vector code, elements/s of
+    exp; seconds of a call, of each product of a batch, of a call that looks something up, and of each place where it does, by its bytes
+    and those of the table; of a step of each algorithm, and of an element of each function.
 
     Seconds are those of `timer`.
     """
     from shardwise.planner.machines import algorithms  # start-up time: it brings all ops
 
+    least = partial(_least, timer)
+    briefly = partial(least, seconds=_SECONDS / 4)
     near = np.linspace(0.5, 1.5, max(1 << 14, _cache_bytes() // 24), dtype=np.float32)
     # With its result in half of the caches, and work for threads.
-    middle = np.linspace(0.5, 1.5, _cache_bytes() // 16, dtype=np.float32)
+    middle = np.linspace(0.999, 1.001, _cache_bytes() // 16, dtype=np.float32)  # whose powers are ordinary numbers
     far = np.linspace(0.5, 1.5, _LARGE, dtype=np.float32)
     few = np.ones(8, np.float32)
     call = _seconds(timer, binary.add, few, few)
-    table = np.zeros((_LOOKUPS, 16), np.float32)  # a cache line each
-    order = np.random.default_rng(0).integers(0, _LOOKUPS, (_PLACES, 1), np.int32)
-    rows = np.zeros((_PLACES, 16), np.float32)
-    column = np.zeros((_ELEMENTS, 1), np.float32)
-    long, everywhere = far[:, None], np.random.default_rng(0).integers(0, far.size, (_SPREAD, 1), np.int32)
-    places = np.random.default_rng(0).permutation(_ELEMENTS).astype(np.int32)[:, None]
-    begun = _seconds(timer, _rows, table, order[:2])
-    repeated = broadcast(
-        device_put(np.float32(1)), far.shape
-    )  # a view of one element: what computes with it only writes
+    table, order = np.zeros((8, 16), np.float32), np.arange(2, dtype=np.int32)[:, None]
+    moved, all_moved = (max(_seconds(timer, unary.neg, x) - call, call / 4) for x in (near, middle))
+    exp = computing_seconds(_seconds(timer, transcendental.exp, near) - call, moved)
     figures = {
-        "memory": 3 * far.nbytes / _seconds(timer, binary.add, far, far),
-        "read": far.nbytes / _seconds(timer, _sum, far),
-        "written": far.nbytes / _least(timer, partial(unary.neg, repeated)),
+        "memory": 2 * far.nbytes / _seconds(timer, unary.neg, far),
         "cache": 3 * near.nbytes / (_seconds(timer, binary.add, near, near) - call),
-        "vector": 8 * middle.size / (_seconds(timer, _power, middle) - call),
-        "transcendental": middle.size / (_seconds(timer, transcendental.exp, middle) - call),
+        "vector": _MULTIPLICATIONS * middle.size / computing_seconds(_seconds(timer, _power, middle) - call, all_moved),
+        "transcendental": near.size / exp,
         "call": call,
-        "lookups": begun,
-        "lookup": max(_seconds(timer, _rows, table, order) - begun, 0.0) / _PLACES,
-        "element": max(_seconds(timer, _rows, column, places) - begun, 0.0) / _ELEMENTS,
-        "far": max(_seconds(timer, _rows, long, everywhere) - begun, 0.0) / _SPREAD,
-        "update": max(_seconds(timer, _add_rows, table, order, rows) - begun, 0.0) / _PLACES,
-        "updated_element": max(_seconds(timer, _add_rows, column, places, column) - begun, 0.0) / _ELEMENTS,
+        "lookups": _seconds(timer, _rows, table, order),
     }
     side = 1024
     for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
         matrix = np.ones((side, side), dtype)
-        packed = 3 * matrix.nbytes / figures["memory"]  # what the planner counts besides
-        figures[dtype.name] = 2 * side**3 / (_seconds(timer, _product, matrix, matrix) - packed)
+        figures[dtype.name] = 2 * side**3 / _seconds(timer, _product, matrix, matrix)
     small = np.ones((_PRODUCTS, 16, 16), np.float32)
     known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["cache"]
     figures["product"] = max(_seconds(timer, _batched_dot, small, small) - known, 0.0) / _PRODUCTS
-    steps = algorithms.measured_steps(partial(_least, timer), call, figures["memory"])
-    functions = measured_functions(partial(_least, timer, seconds=_SECONDS / 4), call, near.size)
+    figures |= measured_sizes(briefly, call, figures["lookups"], figures["float32"])
+    steps = algorithms.measured_steps(least, call, figures["memory"])
     figures |= {_STEP + name: seconds for name, seconds in steps.items()}
-    return figures | functions
+    return figures | measured_functions(briefly, call, near.size, lambda took: computing_seconds(took, moved))
+
+
+def computing_seconds(both: float, memory: float) -> float:
+    """The seconds of computing, of those in which a kernel computes and moves bytes at once; a tenth of them at least."""
+    return max(both**_BESIDE - memory**_BESIDE, (both / 10) ** _BESIDE) ** (1 / _BESIDE)
 
 
 def is_seconds(figure: str) -> bool:
     """Whether a figure is seconds; the others are rates."""
-    return figure in _SECONDS_OF or figure.startswith(_STEP) or is_of_function(figure)
-
-
-def _sum(x: Any) -> Any:
-    return reduce_sum(x, (0,))
+    return figure in _SECONDS_OF or figure.startswith(_STEP) or is_of_function(figure) or is_of_places(figure)
 
 
 def _batched_dot(x: Any, y: Any) -> Any:
@@ -158,10 +136,6 @@ def _batched_dot(x: Any, y: Any) -> Any:
 
 def _rows(x: Any, order: Any) -> Any:
     return gather(x, order, _ROWS, (1, x.shape[1]))
-
-
-def _add_rows(x: Any, order: Any, rows: Any) -> Any:
-    return scatter_with("add", x, order, rows, _SCATTER_DIMS)
 
 
 def _power(x: Any) -> Any:
