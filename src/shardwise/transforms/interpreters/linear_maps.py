@@ -62,8 +62,7 @@ class LinearMap:
                 raise ValueError(f"the linearized function takes a Ref as the tangent of a Ref, got {leaves[i]!r}.")
             given[i] = leaves[i].held() if has_tangent(self.in_types[i]) else host_zero(self.in_types[i])
         given = [tangent_in(t, x, "the linearized function") for t, x in zip(self.in_types, given, strict=True)]
-        # What nobody reads may have no forward derivative.
-        outs = eval_program(live_equations(self.program), [*residuals, *[given[i] for i in self.ins]])
+        outs = eval_program(self.program, [*residuals, *[given[i] for i in self.ins]])
         found = dict(zip(self.outs, outs, strict=True))
         moved = [tangent_out(t, found.get(i)) for i, t in enumerate(self.out_types)]
         count = len(moved) - len(self.references)
@@ -122,7 +121,10 @@ def linear_map(
     """The structure of a function linearized at `primals`, of which `references` are Refs. `returned`: see `LinearMap`."""
     in_types, out_types = tuple(p.aval for p in primals), tuple(r.aval for r in lin.results)
     kinds = tuple([(i, type(r)) for i, r in references.items()])
-    return LinearMap(lin.program, lin.ins, lin.outs, in_types, out_types, in_tree, out_tree, kinds, tuple(returned))
+    # What nobody reads may have no forward derivative.
+    return LinearMap(
+        live_equations(lin.program), lin.ins, lin.outs, in_types, out_types, in_tree, out_tree, kinds, tuple(returned)
+    )
 
 
 @dataclass(frozen=True)
