@@ -18,9 +18,10 @@ MESH = AbstractMesh((8,), ("data",))
 WIDTH = 4096
 
 
-def made(batch, layers=16, policy=jax.checkpoint_policies.nothing_saveable):
+def made(batch, layers=16, policy=jax.checkpoint_policies.nothing_saveable, prevent_cse=True):
     def loss(params, x):
-        layer = jax.checkpoint(lambda x, w: (x + jnp.tanh(x @ w["up"]) @ w["down"], None), policy=policy)
+        layer = lambda x, w: (x + jnp.tanh(x @ w["up"]) @ w["down"], None)  # noqa: E731
+        layer = layer if policy is None else jax.checkpoint(layer, policy=policy, prevent_cse=prevent_cse)
         return jnp.sum(jax.lax.scan(layer, x, params)[0])
 
     def step(params, x):
@@ -48,6 +49,26 @@ def test_a_policy_saves_time():
 
 def flat(made):
     return made[0], *made[1]
+
+
+def test_functions_of_scans_are_to_be_checkpointed():
+    own = plan(*flat(made(2**19, policy=None)), on="v5e-8")
+    assert not own.fits
+    advice = next(a for a in own.advice if "jax.checkpoint" in a.change)
+    assert [a.fits for a in own.advice] == sorted(
+        [a.fits for a in own.advice], reverse=True
+    )  # what makes it fit comes first
+    assert advice.fits and advice.change.startswith(
+        "Wrap the function of the scan, jax.checkpoint(f, prevent_cse=False, policy="
+    )
+    assert advice.source is not None and advice.source[0] == __file__ and "it fits: the peak falls" in advice.effect
+    name = advice.change.rpartition(".")[2].rstrip(")")
+    policy = getattr(jax.checkpoint_policies, name)
+    written = plan(*flat(made(2**19, policy=policy, prevent_cse=False)), on="v5e-8")
+    assert written.fits and advice.nbytes == own.peak - written.peak
+    assert advice.seconds == own.seconds.likely - written.seconds.likely
+    fits = plan(*flat(made(2**10, policy=None)), on="v5e-8")
+    assert fits.fits and not any("jax.checkpoint" in a.change for a in fits.advice)  # nobody asked
 
 
 def test_a_policy_makes_it_fit():

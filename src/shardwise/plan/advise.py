@@ -65,7 +65,7 @@ def plan_advice(plan: Plan, executable: DataFree, machine: Machine, thorough: bo
         found += [*_kept_batches(step, own, plan), *_batch_splits(step, own, plan)]
     if thorough or not plan.fits:
         found += [*_policies(step, own, plan), *_batches(step, own, plan)]
-    return replace(plan, advice=(*sorted(found, key=lambda a: (-a.seconds, -a.nbytes)), *kept))
+    return replace(plan, advice=(*sorted(found, key=lambda a: (not a.fits, -a.seconds, -a.nbytes)), *kept))
 
 
 def _effect(own: Point, new: Point) -> str:
@@ -80,7 +80,8 @@ def _effect(own: Point, new: Point) -> str:
 
 
 def _advice(change: str, own: Point, new: Point) -> Advice:
-    return Advice(change, _effect(own, new), seconds=own.per_batch - new.per_batch, nbytes=own.peak - new.peak)
+    seconds, nbytes = own.per_batch - new.per_batch, own.peak - new.peak
+    return Advice(change, _effect(own, new), seconds=seconds, nbytes=nbytes, fits=new.fits and not own.fits)
 
 
 def _is_worth(own: Point, new: Point, plan: Plan) -> bool:
@@ -165,8 +166,8 @@ def _list_dims(step: Step, dims: Iterable[tuple[int, DimAxes]]) -> str:
 
 
 def _policies(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
-    """The fastest policy that fits, of those that checkpointed functions could be given."""
-    if not step.traces[1]:
+    """The fastest policy that fits, of those that checkpointed functions could be given; where there are none, the functions of scans."""
+    if not step.traces[1] and not step.bodies:
         return
     points: list[Point] = []
     least = own.peak
@@ -180,7 +181,13 @@ def _policies(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
     if not fits:
         return
     best = min(fits, key=lambda p: p.seconds)
-    yield _advice(f"Give jax.checkpoint policy=jax.checkpoint_policies.{best.layout.remat}", own, best)
+    policy = f"policy=jax.checkpoint_policies.{best.layout.remat}"
+    if not step.bodies:
+        yield _advice(f"Give jax.checkpoint {policy}", own, best)
+        return
+    more = f" and of {len(step.bodies) - 1} more" if len(step.bodies) > 1 else ""
+    change = f"Wrap the function of the scan{more}, jax.checkpoint(f, prevent_cse=False, {policy})"
+    yield replace(_advice(change, own, best), source=next(iter(step.bodies), None))
 
 
 def _batches(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:

@@ -62,7 +62,8 @@ def code_of(step: Step, layout: StepLayout) -> str:
     if layout.remat:
         known = POLICIES.get(layout.remat) is step.policies[layout.remat]
         policy = f"jax.checkpoint_policies.{layout.remat}" if known else layout.remat
-        lines.append(f"policy = {policy}  # of every jax.checkpoint")
+        of = "jax.checkpoint around the function of each scan" if step.bodies else "every jax.checkpoint"
+        lines.append(f"policy = {policy}  # of {of}")
     if layout.batch != 1:
         lines.append(f"batch = {_batch_text(step, layout)}")
     return "\n".join(lines)

@@ -276,10 +276,13 @@ class _Search:
         if not names:
             return
         cannot, checkpoints = self.step.traces
-        if not checkpoints:
-            self.kept.append(f"remat: {cannot or 'the program checkpoints nothing (jax.checkpoint)'}")
+        if not checkpoints and not self.step.bodies:
+            self.kept.append(
+                f"remat: {cannot or 'the program checkpoints nothing (jax.checkpoint), and scans nothing'}"
+            )
             return
-        self.varied.append(f"the policy of jax.checkpoint ({', '.join(names)})")
+        around = "" if checkpoints else " around the functions of scans"
+        self.varied.append(f"the policy of jax.checkpoint{around} ({', '.join(names)})")
         self._plan([replace(p.layout, remat=name) for name in names for p in self._best()])
 
     def _arguments(self) -> None:

@@ -10,7 +10,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, cast
@@ -34,6 +34,7 @@ from shardwise.planner.machines import find
 from shardwise.sharding import AbstractMesh, Device, Mesh, NamedSharding, PartitionSpec, Sharding
 from shardwise.sharding.spec import entry_axes
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies
+from shardwise.transforms.derivatives.checkpointed_bodies import checkpointed_bodies
 from shardwise.transforms.derivatives.other_policy import every_policy
 from shardwise.transforms.jit.stages import Traced
 from shardwise.transforms.tracing import from_beginning
@@ -220,7 +221,7 @@ class Step:
         args, kwargs = self._with_batch(batch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with every_policy(self.policies[remat]) if remat else nullcontext():
+            with self._with_policy(self.policies[remat]) if remat else nullcontext():
                 known = self._least if (remat, batch) == (_LEAST, 1) else None
                 found = (known or call.wrapped.trace(*args, **kwargs)).lower()._entry.executable
         assert isinstance(found, DataFree)
@@ -243,6 +244,26 @@ class Step:
         if policy.used and self.policies[_LEAST] is POLICIES[_LEAST]:
             self._least = trace
         return "", policy.used
+
+    @cached_property
+    def bodies(self) -> tuple[tuple[str, int], ...]:
+        """The lines of the scans whose functions policies are tried on: none where the program checkpoints functions itself."""
+        cannot, checkpoints = self.traces
+        if cannot or checkpoints:
+            return ()
+        call = self.executable.user_call
+        assert call is not None
+        try:
+            with warnings.catch_warnings(), checkpointed_bodies(POLICIES[_LEAST]) as lines:
+                warnings.simplefilter("ignore")
+                call.wrapped.trace(*call.args, **call.kwargs)
+        except Exception:  # it is the user's, who wrote these functions to run as they are
+            return ()
+        return tuple(lines)
+
+    def _with_policy(self, policy: Callable[..., Any]) -> AbstractContextManager[object]:
+        """A context in which checkpointed functions take this policy; if there are none, the functions of scans are checkpointed."""
+        return checkpointed_bodies(policy) if self.bodies else every_policy(policy)
 
     def _with_batch(self, batch: Fraction) -> tuple[tuple[Any, ...], dict[str, Any]]:
         call = self.executable.user_call

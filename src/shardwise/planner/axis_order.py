@@ -41,7 +41,9 @@ def other_order(
         for order in {own: None, **dict.fromkeys(_orders(program))}
     }
     best = min(costs, key=lambda order: costs[order])
-    if costs[own] - costs[best] < least * schedule.seconds:
+    if (
+        best == own or costs[own] - costs[best] < least * schedule.seconds
+    ):  # of equal ones the program's own is the best
         return
     new = schedule_groups(groups, machine, _placement(program, best, machine))
     saved = schedule.seconds - new.seconds

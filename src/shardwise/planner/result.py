@@ -114,6 +114,7 @@ class Advice:
         source: the line to change.
         seconds: predicted seconds saved per step; negative where the step gets longer.
         nbytes: predicted bytes saved at the peak; negative where more is needed.
+        fits: whether the step then fits though it does not now.
     """
 
     change: str
@@ -121,6 +122,7 @@ class Advice:
     source: Line | None = None
     seconds: float = 0.0
     nbytes: int = 0
+    fits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from shardwise.ops.control.bodies import (
     separate,
     trace_body,
 )
+from shardwise.ops.control.body_change import changed_body
 from shardwise.ops.control.control_keys import scan_keys
 from shardwise.ops.control.narrow import narrow_scan
 from shardwise.ops.control.regions import (
@@ -317,7 +318,8 @@ def scan(
             return _in_python(f, init, x_values, x_tree, n, reverse)
         except ConcretizationTypeError:
             pass
-    return scan_body(f, init, x_values, x_tree, n, reverse, "scan body", known_as=(f, "scan"), blame=f)
+    body = changed_body(f)
+    return scan_body(body, init, x_values, x_tree, n, reverse, "scan body", known_as=(body, "scan"), blame=f)
 
 
 def scan_body(
