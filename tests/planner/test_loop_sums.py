@@ -88,6 +88,7 @@ def test_what_the_changed_program_takes(name):
     (advice,), old = advised(before)
     none, new = advised(after)
     assert how in advice.change and f"over 'data' once in place of {times} times" in advice.change
+    # Weights that vary are other programs: a cast or a copy more.
     assert advice.seconds == pytest.approx(old.schedule.seconds - new.schedule.seconds, rel=0.02)
     assert advice.seconds > old.schedule.seconds / 4 and not none
 

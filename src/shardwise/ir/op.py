@@ -342,7 +342,7 @@ class Op:
 
     def exchange_axes(self, params: Params) -> tuple[str, ...]:
         """The mesh axes between whose devices an equation with these params moves data; () if it moves none."""
-        inner = params.get("op")
+        inner = params.get("mapped_op")
         if isinstance(inner, Op):
             return inner.exchange_axes(dict(params["inner"]))
         if self.across is None:
@@ -369,12 +369,12 @@ class Op:
 
 def unwrap_op(op: Op, params: Params) -> tuple[Op, Params, tuple[tuple[bool, ...], ...]]:
     """The op that runs under any number of vmaps, its params, and for each vmap which operands have its dim (in front)."""
-    if "op" not in params:
+    if "mapped_op" not in params:
         return op, params, ()
     mapped: list[tuple[bool, ...]] = []
-    while isinstance(params.get("op"), Op):
+    while isinstance(params.get("mapped_op"), Op):
         mapped.append(params["mapped"])
-        op, params = params["op"], dict(params["inner"])
+        op, params = params["mapped_op"], dict(params["inner"])
     return op, params, tuple(mapped)
 
 

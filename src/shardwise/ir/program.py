@@ -301,7 +301,7 @@ def called_effects(params: Mapping[str, Any]) -> bool:
 
 def is_update(eqn: Equation) -> bool:
     """Whether the result is operand 0 with elements replaced (`Op.updates`), also of an op that is mapped."""
-    inner = eqn.params.get("op")
+    inner = eqn.params.get("mapped_op")
     return eqn.op.updates or (isinstance(inner, Op) and inner.updates and bool(eqn.params["mapped"][0]))
 
 

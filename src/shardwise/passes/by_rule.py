@@ -145,7 +145,7 @@ def _local_form(
 def _on_grid(region: Region, op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
     """The params of a user's collective, under any number of vmaps, in grid axes: the grid may split a mesh axis further."""
     if op.collective is None:
-        inner = _on_grid(region, params["op"], dict(params["inner"]))
+        inner = _on_grid(region, params["mapped_op"], dict(params["inner"]))
         return {**params, "inner": tuple(inner.items())}
     axes = tuple(g for a in params["axes"] for g in region.scope.get(a, (a,)))
     sizes = {"sizes": region.sizes_of(axes)} if "sizes" in params else {}

@@ -57,7 +57,7 @@ def _move_sums(program: Program, moves: Callable[[Axes], bool], far: bool) -> Pr
     equations: list[Equation] = []
     zeros: set[Atom] = set()
     for eqn in program.equations:
-        if eqn.op is broadcast_in_dim_p and isinstance(a := eqn.inputs[0], Literal) and a.value == 0:
+        if eqn.op is broadcast_in_dim_p and isinstance(a := eqn.inputs[0], Literal) and _is_zero(a):
             zeros.add(eqn.outputs[0])
         loop = region_of(eqn)
         totals = list(_totals(loop, moves, far)) if isinstance(loop, Loop) else []
@@ -175,6 +175,10 @@ def _can_be_added(dtype: np.dtype) -> bool:
     if is_key_dtype(dtype):
         return False
     return dtype.kind in "iu" or (_is_float(dtype) and dtype.itemsize >= 2)
+
+
+def _is_zero(scalar: Literal) -> bool:
+    return _can_be_added(scalar.aval.dtype) and scalar.value == 0
 
 
 def _is_float(dtype: np.dtype) -> bool:

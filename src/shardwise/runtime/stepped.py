@@ -158,7 +158,7 @@ def _element_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
     mapped, rows = params["mapped"], []
     ins = [Var(_element(a.aval)) if m else Var(a.aval) for a, m in zip(eqn.inputs, mapped, strict=True)]
     outs = tuple(Var(_element(v.aval)) for v in eqn.outputs)
-    inner = Equation(params["op"], tuple(ins), outs, dict(params["inner"]), eqn.source)
+    inner = Equation(params["mapped_op"], tuple(ins), outs, dict(params["inner"]), eqn.source)
     for i in range(params["size"]):
         row = yield from equation_steps(inner, [x[i] if m else x for x, m in zip(operands, mapped, strict=True)], env)
         rows.append(row)

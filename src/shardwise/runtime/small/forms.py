@@ -141,7 +141,7 @@ def _body_fits(
 
 def mapped_fits(eqn: Equation, spread: Spread) -> bool:
     """`SmallForm.fits` of an op under `vmap`: the op's own, on one entry of the mapped operands."""
-    inner: Op = eqn.params["op"]
+    inner: Op = eqn.params["mapped_op"]
     if inner.small is None or not inner.small.mapped:
         return False
     one = replace(spread, entries=spread.entries * eqn.params["size"])

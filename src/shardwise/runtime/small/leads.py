@@ -37,12 +37,12 @@ def entry_of(eqn: Equation) -> Equation:
         for a, m in zip(eqn.inputs, params["mapped"], strict=True)
     )
     outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
-    return Equation(params["op"], inputs, outputs, dict(params["inner"]), eqn.source)
+    return Equation(params["mapped_op"], inputs, outputs, dict(params["inner"]), eqn.source)
 
 
 def leads_through(eqn: Equation, given: list[Shape], env: Env) -> list[Shape]:
     """The leading extents of an equation's results, for those of its operands."""
-    if isinstance(eqn.params.get("op"), Op):
+    if isinstance(eqn.params.get("mapped_op"), Op):
         return leads_through(entry_of(eqn), given, env)
     region = region_of(eqn)
     if isinstance(region, Branches):

@@ -41,7 +41,7 @@ def checks_of(
     op: Op, params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: EnabledErrors
 ) -> Iterator[Error]:
     """The possible errors of an equation without programs of its own."""
-    if isinstance(params.get("op"), Op):
+    if isinstance(params.get("mapped_op"), Op):
         yield from _checks_of_map(params, operands, results, enabled)
         return
     if DivisionByZeroError in enabled and op.divisor is not None and _may_be_zero(operands[op.divisor]):
@@ -144,7 +144,7 @@ def _checks_of_map(
     params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: EnabledErrors
 ) -> Iterator[Error]:
 
-    op, mapped, inner = params["op"], params["mapped"], dict(params["inner"])
+    op, mapped, inner = params["mapped_op"], params["mapped"], dict(params["inner"])
     if OOBError in enabled and op.indexed is not None:
         axes = tuple(0 if m else None for m in mapped)
         found = vmap(lambda *xs: _first_outside(op, inner, xs), in_axes=axes)(*map(as_array, operands))
