@@ -142,16 +142,30 @@ class SmallForm:
     sums: Callable[..., tuple[str, ...]] | None = None
 
 
+class Groups(NamedTuple):
+    """The groups of a product.
+
+    Attributes:
+        count: how many there are, of all devices; 1 where they make no difference.
+        own: how many of them a device has.
+        results: whether each has a result of its own, else an operand.
+    """
+
+    count: int
+    own: int
+    results: bool
+
+
 @dataclass(frozen=True, slots=True)
 class GroupedProduct:
     """A product of groups of rows, or of what is summed over, each with an operand or a result of its own.
 
-    count       ``(in_types, params) -> int``: how many groups there are, of all devices.
+    groups      ``(in_types, params) -> Groups``.
     masked      ``(eqn) -> Program | None``: the same as one product of all groups with all rows, as some compilers compute it; None
                 where groups make no difference.
     """
 
-    count: Callable[..., int]
+    groups: Callable[..., Groups]
     masked: Callable[..., Any]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.shapes import Axes, Ndarray
-from shardwise.ir import Equation, GroupedProduct, ShapedArray, Shown, define_op
+from shardwise.ir import Equation, GroupedProduct, Groups, ShapedArray, Shown, define_op
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
 from shardwise.ops.products.contract import check_dot_dims, dot_dtype
@@ -138,11 +138,16 @@ def _ragged_kernel(
 
 def _ragged_workspace(in_types: Types, out_types: Types, params: Params) -> int:
     """What a group takes where all have one size."""
-    return product_workspace(in_types[0], in_types[1], out_types[0]) // max(1, _count_groups(in_types, params))
+    return product_workspace(in_types[0], in_types[1], out_types[0]) // max(1, _groups_of(in_types, params).count)
 
 
-def _count_groups(in_types: Types, params: Params) -> int:
-    return 1 if dims_of(in_types, params).batches else in_types[2].shape[-1]
+def _groups_of(in_types: Types, params: Params) -> Groups:
+    roles = dims_of(in_types, params)
+    if roles.batches:
+        return Groups(1, 1, False)
+    count = max(1, in_types[2].shape[-1])
+    own = params.get("own_groups")
+    return Groups(count, count if own is None else max(1, own), roles.contracts)
 
 
 def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +171,7 @@ ragged_dot_general_p = define_op(
     batch=ragged_batch,
     makes_nan=True,
     product=True,
-    grouped=GroupedProduct(_count_groups, later("shardwise.ops.products.ragged_masks", "masked_product")),
+    grouped=GroupedProduct(_groups_of, later("shardwise.ops.products.ragged_masks", "masked_product")),
     shown=Shown(
         hidden=frozenset({"own_groups", "ragged_axes", "group_axes"}),
         empty=("group_offset", "out_sharding", "precision", "preferred_element_type"),
