@@ -146,12 +146,12 @@ class Groups(NamedTuple):
     """The groups of a product.
 
     Attributes:
-        count: how many there are, of all devices; 1 where they make no difference.
+        total: how many there are, of all devices; 1 where they make no difference.
         own: how many of them a device has.
         results: whether each has a result of its own, else an operand.
     """
 
-    count: int
+    total: int
     own: int
     results: bool
 

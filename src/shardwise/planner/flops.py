@@ -258,8 +258,8 @@ def _per_group(groups: Groups, batch: float, m: int, k: int) -> tuple[float, int
     Those given are of a product of all rows with all groups that the device has: these are counted in k, or where each has a result in m.
     """
     whole = k if groups.results else m
-    each = max(1, whole // groups.count)
-    batch *= groups.own * whole / (groups.count * each)
+    each = max(1, whole // groups.total)
+    batch *= groups.own * whole / (groups.total * each)
     return (batch, m // groups.own, each) if groups.results else (batch, each, k // groups.own)
 
 

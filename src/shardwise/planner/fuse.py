@@ -14,9 +14,9 @@ from shardwise.planner.combine import with_combined_reductions
 from shardwise.planner.copies import with_copies
 from shardwise.planner.executed import executed_groups
 from shardwise.planner.gathers import with_gathers_again
+from shardwise.planner.masks import with_masked_products
 from shardwise.planner.memory import Frame, carry_copy_bytes, frames_of, program_frame, temporaries_of
 from shardwise.planner.order import breadth_first, order_groups
-from shardwise.planner.masks import with_masked_products
 from shardwise.planner.outer_products import with_outer_products
 from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
 from shardwise.planner.rings import find_rings, with_ring

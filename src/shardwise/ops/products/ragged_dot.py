@@ -138,7 +138,7 @@ def _ragged_kernel(
 
 def _ragged_workspace(in_types: Types, out_types: Types, params: Params) -> int:
     """What a group takes where all have one size."""
-    return product_workspace(in_types[0], in_types[1], out_types[0]) // max(1, _groups_of(in_types, params).count)
+    return product_workspace(in_types[0], in_types[1], out_types[0]) // _groups_of(in_types, params).total
 
 
 def _groups_of(in_types: Types, params: Params) -> Groups:
@@ -151,9 +151,11 @@ def _groups_of(in_types: Types, params: Params) -> Groups:
 
 
 def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
-    return shown if config.dialect.jaxprs.reduction_shows_out_sharding else {
-        k: v for k, v in shown.items() if k != "out_sharding"
-    }
+    return (
+        shown
+        if config.dialect.jaxprs.reduction_shows_out_sharding
+        else {k: v for k, v in shown.items() if k != "out_sharding"}
+    )
 
 
 ragged_dot_general_p = define_op(

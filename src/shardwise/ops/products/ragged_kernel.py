@@ -7,6 +7,7 @@ what there is. Sizes below zero make groups overlap: a row of several groups is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -96,10 +97,13 @@ class RaggedProduct:
                 self._product(*rows, into[(*[slice(None)] * lead, j)], adds=len(at) > lead)
             return
         axis = lead + len(roles.dims[1][0]) + roles.lhs_free.index(roles.ragged)
-        behind, overlap = 0, any(a[2] > b[1] for a, b in zip(found, found[1:], strict=False))
-        for _, start, end in [*found, (0, into.shape[axis], into.shape[axis])]:
-            _cut(into, axis, behind, into.shape[axis] if overlap else start)[...] = 0
-            behind = into.shape[axis] if overlap else end
+        overlap = any(one[2] > other[1] for one, other in pairwise(found))
+        if overlap:
+            into[...] = 0
+        else:
+            edges = [0, *[edge for _, start, end in found for edge in (start, end)], into.shape[axis]]
+            for start, end in zip(edges[::2], edges[1::2], strict=True):
+                _cut(into, axis, start, end)[...] = 0
         assert roles.group is not None
         for j, start, end in found:
             matrix = y[(*[slice(None)] * (lead + roles.group), j)]

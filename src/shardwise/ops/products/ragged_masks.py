@@ -29,12 +29,12 @@ def masked_product(eqn: Equation) -> Program | None:
             pairs = zip(lhs_batch + lhs_con, rhs_batch + rhs_con, strict=True)
             partner = dict(pairs)
             there = tuple(partner[d] for d in roles.prefix)
-            lhs = _masked(lhs, sizes, groups, roles.ragged, roles.prefix)
-            rhs = _masked(rhs, sizes, groups, roles.rhs_ragged, there)
+            lhs = _with_masks(lhs, sizes, groups, roles.ragged, roles.prefix)
+            rhs = _with_masks(rhs, sizes, groups, roles.rhs_ragged, there)
             dims = ((up(lhs_con), up(rhs_con)), ((0, *up(lhs_batch)), (0, *up(rhs_batch))))
         else:
             assert roles.group is not None
-            lhs = _masked(lhs, sizes, rhs.shape[roles.group], roles.ragged, roles.prefix)
+            lhs = _with_masks(lhs, sizes, rhs.shape[roles.group], roles.ragged, roles.prefix)
             dims = (((0, *up(lhs_con)), (roles.group, *rhs_con)), (up(lhs_batch), rhs_batch))
         return [do.dot_general(lhs, rhs, dimension_numbers=dims, out_sharding=None, **given)]
 
@@ -43,7 +43,7 @@ def masked_product(eqn: Equation) -> Program | None:
     return None if captured or program.outputs[0].aval != eqn.outputs[0].aval else program
 
 
-def _masked(x: Any, sizes: Any, groups: int, dim: int, prefix: Ints) -> Any:
+def _with_masks(x: Any, sizes: Any, groups: int, dim: int, prefix: Ints) -> Any:
     """`x` for each of a device's groups, with zeros beside its positions along `dim`. Which groups these are makes no difference here."""
     shape = (groups, *x.shape)
     ends = do.cumsum(sizes, axis=sizes.ndim - 1, reverse=False)
@@ -55,9 +55,7 @@ def _masked(x: Any, sizes: Any, groups: int, dim: int, prefix: Ints) -> Any:
     begins = do.sub(ends, sizes)
     if groups != sizes.shape[0]:
         start, limit = (0,) * sizes.ndim, (groups, *sizes.shape[1:])
-        begins, ends = (
-            do.slice(v, start_indices=start, limit_indices=limit, strides=None) for v in (begins, ends)
-        )
+        begins, ends = (do.slice(v, start_indices=start, limit_indices=limit, strides=None) for v in (begins, ends))
     wide = lambda v: do.broadcast_in_dim(v, shape=shape, broadcast_dimensions=places, out_sharding=None)  # noqa: E731
     at = do.iota(dtype=np.dtype(sizes.dtype), shape=shape, dimension=dim + 1, out_sharding=None)
     inside = do.and_(do.le(wide(begins), at), do.lt(at, wide(ends)))

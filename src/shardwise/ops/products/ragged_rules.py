@@ -31,11 +31,11 @@ def ragged_transpose(
         plain = {k: params[k] for k in ("precision", "preferred_element_type", "out_sharding")}
         assert dot_general_p.transpose is not None
         return [*dot_general_p.transpose(ct, lhs, rhs, dimension_numbers=roles.dims, **plain), None]
-    back = _contracted_back if roles.contracts else _free_back
+    back = _back_of_sums if roles.contracts else _back_of_rows
     return [*back(ct, lhs, rhs, sizes, roles, params), None]
 
 
-def _free_back(ct: Array, lhs: Any, rhs: Any, sizes: Any, roles: RaggedDims, params: dict[str, Any]) -> list[Any]:
+def _back_of_rows(ct: Array, lhs: Any, rhs: Any, sizes: Any, roles: RaggedDims, params: dict[str, Any]) -> list[Any]:
     """Of rows in groups: those of lhs in groups again; of rhs a product for each group, whose rows are summed over."""
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = roles.dims
     assert roles.group is not None
@@ -46,17 +46,15 @@ def _free_back(ct: Array, lhs: Any, rhs: Any, sizes: Any, roles: RaggedDims, par
         dims: DotDims = ((right, roles.rhs_free), (batch, rhs_batch))
         ragged = left[roles.lhs_free.index(roles.ragged)]
         numbers = RaggedDotDimensionNumbers(dims, (ragged,), (roles.group,))
-        order = (*lhs_batch, *roles.lhs_free, *_sorted_by(lhs_con, rhs_con))
+        order = (*lhs_batch, *roles.lhs_free, *_in_order_of(lhs_con, rhs_con))
         return [_back(ct, rhs, sizes, numbers, order, lhs, params), None]
     dims = ((roles.lhs_free, left), (lhs_batch, batch))
     numbers = RaggedDotDimensionNumbers(dims, (roles.ragged,), ())
-    order = (roles.group, *rhs_batch, *_sorted_by(rhs_con, lhs_con), *roles.rhs_free)
+    order = (roles.group, *rhs_batch, *_in_order_of(rhs_con, lhs_con), *roles.rhs_free)
     return [None, _back(lhs, ct, sizes, numbers, order, rhs, params)]
 
 
-def _contracted_back(
-    ct: Array, lhs: Any, rhs: Any, sizes: Any, roles: RaggedDims, params: dict[str, Any]
-) -> list[Any]:
+def _back_of_sums(ct: Array, lhs: Any, rhs: Any, sizes: Any, roles: RaggedDims, params: dict[str, Any]) -> list[Any]:
     """Of results by group: the rows of each group times its cotangent."""
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = roles.dims
     batch = tuple(range(1, 1 + len(lhs_batch)))
@@ -66,16 +64,16 @@ def _contracted_back(
         other, other_batch, con, free = _in_list_order(rhs, rhs_batch, rhs_con, roles.rhs_free, sizes)
         ragged = con[lhs_con.index(roles.ragged)]
         numbers = RaggedDotDimensionNumbers(((free, right), (other_batch, batch)), (ragged,), (0,))
-        order = (*lhs_batch, *_sorted_by(lhs_con, con), *roles.lhs_free)
+        order = (*lhs_batch, *_in_order_of(lhs_con, con), *roles.lhs_free)
         return [_back(other, ct, sizes, numbers, order, lhs, params), None]
     other, other_batch, con, free = _in_list_order(lhs, lhs_batch, lhs_con, roles.lhs_free, sizes)
     ragged = con[lhs_con.index(roles.ragged)]
     numbers = RaggedDotDimensionNumbers(((free, left), (other_batch, batch)), (ragged,), (0,))
-    order = (*rhs_batch, *_sorted_by(rhs_con, con), *roles.rhs_free)
+    order = (*rhs_batch, *_in_order_of(rhs_con, con), *roles.rhs_free)
     return [None, _back(other, ct, sizes, numbers, order, rhs, params)]
 
 
-def _sorted_by(dims: Ints, others: Ints) -> Ints:
+def _in_order_of(dims: Ints, others: Ints) -> Ints:
     """`dims` in the order in which those that they pair with lie."""
     return tuple(d for _, d in sorted(zip(others, dims, strict=True)))
 

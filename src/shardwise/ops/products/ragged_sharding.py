@@ -63,7 +63,9 @@ def ragged_localize(params: Params, in_types: Types, out_types: Types) -> Params
     """The params of the product on one device: how many groups it has, and a result without layout."""
     roles = dims_of(in_types, params)
     groups = in_types[2].shape[-1]
-    own = out_types[0].shape[0] if roles.contracts else groups if roles.group is None else in_types[1].shape[roles.group]
+    own = (
+        out_types[0].shape[0] if roles.contracts else groups if roles.group is None else in_types[1].shape[roles.group]
+    )
     return {**params, "own_groups": own if own != groups else None, "out_sharding": None}
 
 
