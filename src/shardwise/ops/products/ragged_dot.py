@@ -14,7 +14,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.products.contract import check_dot_dims, dot_dtype
 from shardwise.ops.products.dot_sharding import check_unreduced
 from shardwise.ops.products.gemm import contract_as, product_workspace
-from shardwise.ops.products.ragged_kernel import RaggedProduct, group_bounds
+from shardwise.ops.products.ragged_kernel import Kernel, RaggedProduct, group_bounds, plain_product
 from shardwise.ops.products.ragged_numbers import RaggedDotDimensionNumbers, ragged_dims
 from shardwise.ops.products.ragged_rules import ragged_batch, ragged_transpose
 from shardwise.ops.products.ragged_sharding import (
@@ -136,6 +136,19 @@ def _ragged_kernel(
     return RaggedProduct(lead, roles, (lhs, rhs), bounds, dtype, multiply, not by_parts).run()
 
 
+def _ragged_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    def general(lhs: Ndarray, rhs: Ndarray, sizes: Ndarray) -> Ndarray:
+        return _ragged_kernel(env, lhs, rhs, sizes, **params)
+
+    (lhs, rhs, sizes), out, roles = in_types, out_types[0], dims_of(in_types, params)
+    by_parts = isinstance(params["precision"], (DotAlgorithm, DotAlgorithmPreset))
+    alike = lhs.dtype == rhs.dtype == out.dtype and out.dtype.char in "fdFD" and not by_parts
+    matrices = lhs.ndim == 2 and rhs.ndim == (2 if roles.contracts else 3) and len(roles.rhs_free) == sizes.ndim == 1
+    if env.lead or not alike or not matrices or roles.batches or len(roles.dims[0][0]) != 1:
+        return general
+    return plain_product(roles, out.shape, out.dtype, general)
+
+
 def _ragged_workspace(in_types: Types, out_types: Types, params: Params) -> int:
     """What a group takes where all have one size."""
     return product_workspace(in_types[0], in_types[1], out_types[0]) // _groups_of(in_types, params).total
@@ -162,6 +175,7 @@ ragged_dot_general_p = define_op(
     "ragged_dot_general",
     type_rule=_ragged_type,
     kernel=_ragged_kernel,
+    compile=_ragged_compile,
     rule=ragged_rule,
     explicit=ragged_explicit,
     localize=ragged_localize,

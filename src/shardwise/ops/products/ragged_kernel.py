@@ -14,10 +14,12 @@ import numpy as np
 
 from shardwise.base.shapes import Axes, Ints, Ndarray
 from shardwise.ops.products.ragged_numbers import RaggedDims
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import DotDims, matmul
 
+Kernel = Callable[[Ndarray, Ndarray, Ndarray], Ndarray]
 Multiply = Callable[[Ndarray, Ndarray, DotDims], Ndarray]
 
 
@@ -42,6 +44,43 @@ def _per_device(env: Env, axes: Axes, count: int, ndim: int) -> Ndarray:
     """How many elements devices before each one have, if each has `count`."""
     first = env.index(axes).astype(np.int64) * count
     return first.reshape(first.shape + (1,) * (ndim - env.lead))
+
+
+def plain_product(roles: RaggedDims, shape: Ints, dtype: np.dtype[Any], otherwise: Kernel) -> Kernel:
+    """The kernel for two matrices, or a matrix and one for each group, of one type that BLAS has, with few calls of NumPy.
+
+    Sizes below zero, and those whose sum their type does not hold, are left to `otherwise`.
+    """
+    (lhs_con, rhs_con), _ = roles.dims
+    rows = (*roles.lhs_free, *lhs_con)
+    matrices = (*(() if roles.group is None else (roles.group,)), *rhs_con, *roles.rhs_free)
+
+    def run(lhs: Ndarray, rhs: Ndarray, sizes: Ndarray) -> Ndarray:
+        limit = lhs.shape[roles.ragged]
+        counts: list[int] = sizes.tolist()
+        if min(counts, default=0) < 0 or sum(counts) > np.iinfo(sizes.dtype).max:
+            return otherwise(lhs, rhs, sizes)
+        x, y, out = lhs.transpose(rows), rhs.transpose(matrices), pool.empty(shape, dtype)
+        start = end = 0
+        for i, count in enumerate(counts):
+            end = min(start + count, limit)
+            if roles.contracts:
+                _multiply(x[:, start:end], y[start:end], out[i])
+            elif start < end:
+                _multiply(x[start:end], y[i], out[start:end])
+            start = end
+        if not roles.contracts:
+            out[end:] = 0
+        return out
+
+    return run
+
+
+def _multiply(x: Ndarray, y: Ndarray, out: Ndarray) -> None:
+    if out.size * y.shape[0] <= costs.PRODUCT_NUMPYS:
+        np.matmul(x, y, out=out)
+    else:
+        matmul(x, y, out)
 
 
 class RaggedProduct:
@@ -128,7 +167,7 @@ class RaggedProduct:
         """Write the product of one group, or add it to what is there."""
         matrices = None if adds or not self.direct else self._as_matrices(x, y, out)
         if matrices is not None:
-            matmul(*matrices)
+            _multiply(*matrices)
         elif adds:
             out += self.multiply(x, y, self.dims)
         else:
