@@ -113,6 +113,28 @@ def convolution_gradient(jax, jnp, np):
     return lambda: f(x, w)
 
 
+def _grouped(jax, jnp, np):
+    """4096 rows of 512 in 8 groups of unequal sizes, one of them empty; a 512 x 512 matrix for each group."""
+    x, w = rows(jax, np, normal(np, 4096, 512)), jnp.asarray(normal(np, 8, 512, 512))
+    return x, w, jnp.asarray(np.array([512, 100, 900, 0, 1000, 584, 700, 300], np.int32))
+
+
+@case(PRODUCTS, flops=2.0 * 4096 * 512 * 512)
+def ragged_rows(jax, jnp, np):
+    """4096 rows in 8 groups, each by its own 512 x 512 matrix (`lax.ragged_dot`)."""
+    x, w, sizes = _grouped(jax, jnp, np)
+    f = jax.jit(jax.lax.ragged_dot)
+    return lambda: f(x, w, sizes)
+
+
+@case(PRODUCTS, flops=6.0 * 4096 * 512 * 512)
+def ragged_rows_gradient(jax, jnp, np):
+    """Its derivatives by rows and matrices."""
+    x, w, sizes = _grouped(jax, jnp, np)
+    f = jax.jit(jax.grad(lambda x, w: (jax.lax.ragged_dot(x, w, sizes) ** 2).sum(), (0, 1)))
+    return lambda: f(x, w)
+
+
 @case(ALGEBRA)
 def cholesky(jax, jnp, np):
     """Cholesky of 64 matrices of 64 x 64."""

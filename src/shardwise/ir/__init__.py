@@ -18,6 +18,8 @@ from shardwise.ir.narrowed import ProgramPart as ProgramPart
 from shardwise.ir.op import ElementRead as ElementRead
 from shardwise.ir.op import Emit as Emit
 from shardwise.ir.op import Fold as Fold
+from shardwise.ir.op import GroupedProduct as GroupedProduct
+from shardwise.ir.op import Groups as Groups
 from shardwise.ir.op import Halo as Halo
 from shardwise.ir.op import Op as Op
 from shardwise.ir.op import SmallForm as SmallForm

@@ -142,6 +142,33 @@ class SmallForm:
     sums: Callable[..., tuple[str, ...]] | None = None
 
 
+class Groups(NamedTuple):
+    """The groups of a product.
+
+    Attributes:
+        total: how many there are, of all devices; 1 where they make no difference.
+        own: how many of them a device has.
+        results: whether each has a result of its own, else an operand.
+    """
+
+    total: int
+    own: int
+    results: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedProduct:
+    """A product of groups of rows, or of what is summed over, each with an operand or a result of its own.
+
+    groups      ``(in_types, params) -> Groups``.
+    masked      ``(eqn) -> Program | None``: the same as one product of all groups with all rows, as some compilers compute it; None
+                where groups make no difference.
+    """
+
+    groups: Callable[..., Groups]
+    masked: Callable[..., Any]
+
+
 @dataclass(eq=False, slots=True)
 class Op:
     """An operation. Made by `define_op`; compared by identity.
@@ -208,7 +235,8 @@ class Op:
     indexed         ``(params, in_types) -> IndexedWindows | None``: the windows that it reads or writes at places that operands say.
     keys            what it does with random keys, a `KeyUses`, or ``(eqn, uses of a program) -> KeyUses``; None: it consumes those that it
                     gets, and gives used ones.
-    product         a matrix product or convolution: what the checkpoint policies for dots save.
+    product         a matrix product or convolution: what the checkpoint policies for dots save, unless it is `grouped`.
+    grouped         for products of groups of rows, a `GroupedProduct`.
     region          ``(eqn) -> Loop | Branches`` for ops that run programs: how often, and with which operands.
     steps           for ops that hold programs: ``(eqn, operands, run) -> results`` on one device's arrays: a generator, in which
                     ``yield from run(program, values)`` runs a program.
@@ -297,6 +325,7 @@ class Op:
     indexed: Callable[..., IndexedWindows | None] | None = None
     keys: KeyUses | Callable[..., KeyUses] | None = None
     product: bool = False
+    grouped: GroupedProduct | None = None
     region: Callable[..., Region] | None = None
     steps: Callable[..., Any] | None = None
     algorithm: Callable[[Types, Types, Params], Steps] | None = None

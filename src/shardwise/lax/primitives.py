@@ -97,6 +97,7 @@ pow_p: _Primitive
 ppermute_p: _Primitive
 psum_p: _Primitive
 ragged_all_to_all_p: _Primitive
+ragged_dot_general_p: _Primitive
 real_p: _Primitive
 reduce_and_p: _Primitive
 reduce_max_p: _Primitive

@@ -19,6 +19,7 @@ from shardwise.ir import (
     Branches,
     Equation,
     ExactParams,
+    Groups,
     Literal,
     Op,
     Program,
@@ -244,9 +245,22 @@ def _product(op: Op, in_types: Types, out: ShapedArray, params: Params) -> Produ
     kept = {f for dim in rule.outputs[0] for f in dim}
     k = math.prod(size for size, dim in zip(in_types[1].shape, rule.inputs[1], strict=True) if not kept & set(dim))
     dtypes = in_types[0].dtype, in_types[1].dtype
-    _, inner, _ = unwrap_op(op, params)
+    base, inner, _ = unwrap_op(op, params)
+    if base.grouped is not None:
+        batch, m, k = _per_group(base.grouped.groups(in_types, inner), batch, m, k)
     itemsize = max(d.itemsize for d in dtypes)
     return Product(batch, m, n, k, dtypes, _passes(inner.get("precision")), itemsize, out.nbytes)
+
+
+def _per_group(groups: Groups, batch: float, m: int, k: int) -> tuple[float, int, int]:
+    """Batch, m and k of a product for each group, if these have equal parts of the rows, or of what is summed.
+
+    Those given are of a product of all rows with all groups that the device has: these are counted in k, or where each has a result in m.
+    """
+    whole = k if groups.results else m
+    each = max(1, whole // groups.total)
+    batch *= groups.own * whole / (groups.total * each)
+    return (batch, m // groups.own, each) if groups.results else (batch, each, k // groups.own)
 
 
 HIGHEST = 6  # products of halves for one of float32 in full

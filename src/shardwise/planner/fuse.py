@@ -14,6 +14,7 @@ from shardwise.planner.combine import with_combined_reductions
 from shardwise.planner.copies import with_copies
 from shardwise.planner.executed import executed_groups
 from shardwise.planner.gathers import with_gathers_again
+from shardwise.planner.masks import with_masked_products
 from shardwise.planner.memory import Frame, carry_copy_bytes, frames_of, program_frame, temporaries_of
 from shardwise.planner.order import breadth_first, order_groups
 from shardwise.planner.outer_products import with_outer_products
@@ -67,7 +68,7 @@ def _rewrite_for_target(
     program: Program, target: Target, rows: tuple[Var, ...] = (), stacked: int = 0, kept: frozenset[Var] = frozenset()
 ) -> Program:
     """The program as the target computes it; `rows`, `stacked` and `kept` as for `with_copies`."""
-    kernels = with_written_kernels(program, target)
+    kernels = with_masked_products(with_written_kernels(program, target), target)
     multiplied = with_outer_products(with_gathers_again(with_moves_in_loops(kernels, target), target), target)
     copied = with_copies(multiplied, target, rows, stacked, kept)
     return with_wide_products(copied, target)

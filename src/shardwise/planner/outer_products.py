@@ -8,10 +8,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var, trace_program
+from shardwise.ir import Equation, Program, trace_program
 from shardwise.ops.products.dot_sharding import free_dims
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.precision import DotAlgorithm, DotAlgorithmPreset
+from shardwise.planner.expand import expand_equations
 from shardwise.planner.target import Target
 from shardwise.runtime.products import DotDims
 from shardwise.sharding import AbstractMesh, use_abstract_mesh
@@ -21,28 +22,9 @@ def with_outer_products(program: Program, target: Target) -> Program:
     """The program as XLA computes it."""
     if target.pooled:
         return program
-    names: dict[Atom, Atom] = {}
-    equations: list[Equation] = []
-    for eqn in program.equations:
-        inner = _product_to_multiply(eqn) if eqn.op.product and eqn.op.algorithm is None else None
-        if inner is None:
-            equations.append(eqn)
-            continue
-        names.clear()
-        names.update(zip(inner.inputs, eqn.inputs, strict=True))
-        *before, last = inner.equations
-        for e in before:
-            outputs = tuple([Var(v.aval) for v in e.outputs])
-            equations.append(Equation(e.op, _rename_atoms(e.inputs, names), outputs, e.params, eqn.source))
-            names.update(zip(e.outputs, outputs, strict=True))
-        equations.append(Equation(last.op, _rename_atoms(last.inputs, names), eqn.outputs, last.params, eqn.source))
-    if len(equations) == len(program.equations):
-        return program
-    return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
-
-
-def _rename_atoms(atoms: tuple[Atom, ...], names: dict[Atom, Atom]) -> tuple[Atom, ...]:
-    return tuple([a if isinstance(a, Literal) else names.get(a, a) for a in atoms])
+    return expand_equations(
+        program, lambda eqn: _product_to_multiply(eqn) if eqn.op.product and eqn.op.algorithm is None else None
+    )
 
 
 def _product_to_multiply(eqn: Equation) -> Program | None:

@@ -29,6 +29,7 @@ class Target:
         duplicates: whether a value that several groups read may be computed in each of them.
         cost_limit: the additions per byte of the value up to which it is rather computed again than kept.
         widens: whether products of 16-bit floats run on copies in float32.
+        masks: whether products in groups are one of all groups with all rows, masked (see `masks`).
         order: 'memory': groups run in the order that needs least; 'breadth': as soon as their operands are there, first come first
             served, so that many can run at once; 'program': as the program has them.
         pointers: whether several results come with a table of their addresses.
@@ -60,6 +61,7 @@ class Target:
     duplicates: bool = True
     cost_limit: float = 0.0
     widens: bool = False
+    masks: bool = False
     order: str = "memory"
     pointers: bool = True
     gathers_again: bool = False
@@ -98,6 +100,7 @@ GPU = Target(
     "gpu",
     prologues="narrow",
     cost_limit=32.0,
+    masks=True,
     asynchronous=True,
     copies=True,
     row_bytes=2**16,
@@ -115,6 +118,7 @@ CPU_XLA = Target(
     epilogues=False,
     cost_limit=16.0,
     widens=True,
+    masks=True,
     order="breadth",
     combine_bytes=2**50,
 )

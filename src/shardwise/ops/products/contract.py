@@ -62,9 +62,9 @@ def _dot_type(
     sum_axes: Axes = (),
     rhs_first: bool = False,
 ) -> ShapedArray:
-    _check_dims(lhs, rhs, dimension_numbers)
+    check_dot_dims(lhs, rhs, dimension_numbers)
     check_algorithm(precision, lhs.dtype, rhs.dtype)
-    dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
+    dtype = dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
     lhs_free, rhs_free = free_dims(dimension_numbers, lhs.ndim, rhs.ndim)
     shape = (
         *(lhs.shape[d] for d in dimension_numbers[1][0]),
@@ -80,7 +80,8 @@ def _dot_type(
     return out.update(vma=out.vma - set(sum_axes)) if sum_axes else out
 
 
-def _check_dims(lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
+def check_dot_dims(lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
+    """TypeError unless dims pair up and have one size."""
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = dims
     for side, t, con, batch in (("lhs", lhs, lhs_con, lhs_batch), ("rhs", rhs, rhs_con, rhs_batch)):
         named = (*con, *batch)
@@ -109,9 +110,10 @@ def _check_dims(lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
             )
 
 
-def _dot_dtype(
+def dot_dtype(
     lhs: np.dtype[Any], rhs: np.dtype[Any], precision: CanonicalPrecision, preferred: np.dtype[Any] | None
 ) -> np.dtype[Any]:
+    """The type of a product's result."""
     left, right = _width(lhs), _width(rhs)
     if left == right and lhs != rhs:
         raise TypeError(
@@ -161,7 +163,7 @@ def _dot_kernel(
     rhs_first: bool = False,
 ) -> Ndarray:
     """One matrix product for all devices; loop dims of `sum_axes` are contracted, too (a psum in the same product)."""
-    dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
+    dtype = dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
     return _dot(env, lhs, rhs, dtype, dimension_numbers, precision, sum_axes)
 
 

@@ -210,7 +210,7 @@ def nothing_saveable(*_: Any, **__: Any) -> bool:
 
 
 def _is_product(primitive: Any) -> bool:
-    return primitive.op is not None and primitive.op.product
+    return primitive.op is not None and primitive.op.product and primitive.op.grouped is None
 
 
 def dots_saveable(op: Any, *_: Any, **__: Any) -> bool:
