@@ -204,6 +204,7 @@ def test_this_machine_is_measured_once(tmp_path, monkeypatch):
         assert 1e6 < chip.vector_flops < 1e15 and 1e6 < chip.flops["float32"] < 1e15
         assert 1e-8 < chip.overhead < 1e-2
         assert chip.usable_bytes >= 2**29
+        assert chip.rates is not None and chip.taken is not None and chip.put is not None
         assert all(1e7 < rate < 1e13 for curve in chip.rates for _, rate in curve)
         assert all(0 <= costs.at(width, 1 << 20) < 1e-3 for costs in (chip.taken, chip.put) for width in (4, 100, 4096))
         assert all(cost >= 0 for cost in chip.function_costs.values())

@@ -28,7 +28,7 @@ def agree(f, *args, tolerance=1e-5):
             np.testing.assert_array_equal(a, b)
         else:
             # Two bytes are bfloat16's: a unit of the last place.
-            loose = {2: 1e-2, 4: tolerance, 8: 1e-12}[a.real.dtype.itemsize]
+            loose = {2: 1e-2, 4: tolerance, 8: 1e-12}[np.real(a).dtype.itemsize]
             wide = np.complex128 if a.dtype.kind == "c" else np.float64
             np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=loose, atol=loose)
 

@@ -288,8 +288,8 @@ def test_broadcast_like_asks_for_one_layout():
 def test_broadcast_to_splits_further_and_never_otherwise(given, wanted, fits):
     x = jax.device_put(A[0], given)
     if fits:
-        assert jnp.broadcast_to(x, (8, 8), out_sharding=wanted).sharding.spec == wanted
+        assert jax.typeof(jnp.broadcast_to(x, (8, 8), out_sharding=wanted)).sharding.spec == wanted
     else:
         with pytest.raises(ValueError, match="broadcast_to: incompatible types"):
             jnp.broadcast_to(x, (8, 8), out_sharding=wanted)
-    assert lax.broadcast_in_dim(x, (8, 8), (1,), out_sharding=P("x", None)).sharding.spec == P("x", None)
+    assert jax.typeof(lax.broadcast_in_dim(x, (8, 8), (1,), out_sharding=P("x", None))).sharding.spec == P("x", None)
