@@ -103,9 +103,31 @@ def test_two_sums_in_one_carry_and_two_carries():
             s, t, u = [lax.psum(v, "x") for v in (x[0], x[1] * x[0], x[1])]
             return (c[0] + (s + t), (c[1].reshape(1, -1) - u[None]).reshape(-1)), None
 
-        return lax.scan(step, (first, first), rows)[0]
+        return lax.scan(step, (first, jnp.zeros_like(first)), rows)[0]
 
     assert sums_of(mapped(apart, out=(P(), P())), first, rows, specs=(P(), P(None, "x"))) == [1, 1]
+
+
+CHANGED = {
+    "doubled": lambda c, s: (c + c) + s,
+    "doubled on two ways": lambda c, s: c + (c + s),
+    "subtracted": lambda c, s: s - c,
+    "chosen": lambda c, s: jnp.where(jnp.arange(5) < 2, c + s, c),
+    "shifted": lambda c, s: jnp.concatenate([c[1:], c[:1]]) + s,
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+@pytest.mark.parametrize("empty", [True, False])
+def test_carries_that_are_more_than_added_to(name, empty):
+    first, rows = start_and_rows()
+
+    def f(first, rows):
+        start = jnp.zeros_like(first) if empty else first
+        return lax.scan(lambda c, x: (CHANGED[name](c, lax.psum(x.sum(0), "x")), None), start, rows)[0]
+
+    found = sums_of(mapped(f), first, rows, specs=(P(), P(None, "x")))
+    assert found == ([1] if empty else [ROUNDS])
 
 
 def test_loops_in_loops():

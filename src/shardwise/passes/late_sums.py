@@ -16,7 +16,7 @@ program moved these (`far`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,8 @@ from shardwise.base.config import context_token
 from shardwise.base.dtypes import is_key_dtype, issubdtype
 from shardwise.base.shapes import Axes
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Loop, Program, ProgramMap, Var, literal, region_of
-from shardwise.ops.elementwise.binary import add_p
+from shardwise.ops.elementwise.binary import add_any_p, add_p, sub_p
+from shardwise.ops.indexing.scatter import scatter_add_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.passes.split import local_results
 from shardwise.runtime import costs
@@ -60,7 +61,7 @@ def _move_sums(program: Program, moves: Callable[[Axes], bool], far: bool) -> Pr
         if eqn.op is broadcast_in_dim_p and isinstance(a := eqn.inputs[0], Literal) and _is_zero(a):
             zeros.add(eqn.outputs[0])
         loop = region_of(eqn)
-        totals = list(_totals(loop, moves, far)) if isinstance(loop, Loop) else []
+        totals = list(_totals(loop, eqn.inputs, zeros, moves, far)) if isinstance(loop, Loop) else []
         if totals:
             equations += _Late(eqn, totals, zeros).equations
         else:
@@ -70,8 +71,13 @@ def _move_sums(program: Program, moves: Callable[[Axes], bool], far: bool) -> Pr
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
-def _totals(loop: Loop, moves: Callable[[Axes], bool], far: bool) -> Iterator[_Total]:
-    """The results of a loop's body whose sums over devices can be taken behind the loop."""
+def _totals(
+    loop: Loop, operands: Sequence[Atom], zeros: Collection[Atom], moves: Callable[[Axes], bool], far: bool
+) -> Iterator[_Total]:
+    """The results of the body of a loop with these operands whose sums over devices can be taken behind the loop.
+
+    A carry that is more than added to, as one that each round turns around, must begin with zeros: its parts do.
+    """
     body = loop.body
     sums = [e for e in body.equations if _is_sum(e) and moves(e.params["axes"])]
     if not sums:
@@ -98,8 +104,23 @@ def _totals(loop: Loop, moves: Callable[[Axes], bool], far: bool) -> Iterator[_T
         if len(axes) != 1 or any(not v.aval.vma.isdisjoint(*axes) for v in parts.others):
             continue
         inside = {made[v] for v in parts.values if v in made and made[v] not in parts.sums}
-        if readers[new] == [None] and all(inside.issuperset(readers[v]) for v in parts.values if v is not new):
+        if readers[new] != [None] or not all(inside.issuperset(readers[v]) for v in parts.values if v is not new):
+            continue
+        if carry is None or operands[loop.carry.start + place] in zeros or _is_added_to(carry, new, readers):
             yield _Total(place, tuple(parts.sums), tuple([e for e in body.equations if e in inside]))
+
+
+def _is_added_to(carry: Atom, new: Atom, readers: Mapping[Atom, Sequence[Equation | None]]) -> bool:
+    """Whether a new carry is the old one with something added."""
+    value = carry
+    while value is not new:
+        if len(readers[value]) != 1 or (eqn := readers[value][0]) is None:
+            return False
+        added = eqn.op is add_p or eqn.op is add_any_p
+        if not added and not (eqn.op in (sub_p, scatter_add_p) and value is eqn.inputs[0]):
+            return False
+        value = eqn.outputs[0]
+    return True
 
 
 class _Parts:
