@@ -39,13 +39,14 @@ def test_as_jax(name: str, at: int) -> None:
 
 
 # Held to JAX elsewhere: collectives and layouts in tests of shard_map and of explicit types, the others in tests of theirs;
+# `ragged_dot_general` too, which JAX maps in part;
 # `add_any` is `add` in programs that are shown, and so are `stack` and its like made of other ops.
 ELSEWHERE = {
     "add_any", "all_gather", "all_reduce", "all_slice", "all_to_all", "pcast", "ppermute", "pvary", "reduce_scatter", "first_replica",
     "reshard", "enter_auto", "sharding_constraint", "layout_constraint", "device_put", "callback", "linear_call", "name", "offload",
     "remat", "vmapped", "expm_frechet", "custom_vjp_ruled", "mul_add", "erf_inv_giles", "random_gamma",
     "stack", "unstack", "tile", "dce_sink", "swap", "addupdate",
-    "guarded", "sinc_at_zero", "recalled",
+    "guarded", "sinc_at_zero", "recalled", "ragged_dot_general",
 }  # fmt: skip
 
 
