@@ -162,7 +162,7 @@ def test_updates_of_parts_at_places_that_all_devices_share():
     first, rows = np.zeros(ROUNDS + 1, np.float32), RNG.standard_normal((ROUNDS, 8)).astype(np.float32)
 
     def shared(first, rows):
-        return lax.fori_loop(0, ROUNDS, lambda i, c: c.at[i].add(lax.psum(rows[i].sum(), "x")), first)
+        return lax.fori_loop(0, ROUNDS, lambda i, c: c.at[i].add(lax.psum(rows[i].sum(), "x")), jnp.zeros_like(first))
 
     assert sums_of(mapped(shared), first, rows, specs=(P(), P(None, "x"))) == [1]
 

@@ -26,7 +26,6 @@ from shardwise.base.dtypes import is_key_dtype, issubdtype
 from shardwise.base.shapes import Axes
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Loop, Program, ProgramMap, Var, literal, region_of
 from shardwise.ops.elementwise.binary import add_any_p, add_p, sub_p
-from shardwise.ops.indexing.scatter import scatter_add_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.passes.split import local_results
 from shardwise.runtime import costs
@@ -117,7 +116,7 @@ def _is_added_to(carry: Atom, new: Atom, readers: Mapping[Atom, Sequence[Equatio
         if len(readers[value]) != 1 or (eqn := readers[value][0]) is None:
             return False
         added = eqn.op is add_p or eqn.op is add_any_p
-        if not added and not (eqn.op in (sub_p, scatter_add_p) and value is eqn.inputs[0]):
+        if not added and not (eqn.op is sub_p and value is eqn.inputs[0]):
             return False
         value = eqn.outputs[0]
     return True
