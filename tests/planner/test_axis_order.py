@@ -58,6 +58,22 @@ def test_many_axes_and_those_of_one_device():
     assert advice.seconds == pytest.approx(before.schedule.seconds - after.schedule.seconds)
 
 
+def test_axes_of_which_the_program_uses_parts_have_their_own_names():
+    mesh = AbstractMesh((8, 8), ("model", "data"))
+
+    def struct(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NS(mesh, P(*spec)))
+
+    def heads(x, w_in, w_out):
+        return jnp.tanh((x @ w_in).reshape(len(x), 2, 4, -1)).reshape(len(x), -1) @ w_out
+
+    args = struct((ROWS, WIDTH), "data"), struct((WIDTH, 8192), None, "model"), struct((8192, WIDTH), "model", None)
+    found = plan(jax.jit(heads), *args, on="2x-v5p-64")
+    assert set(found.mesh) == {"model.0", "model.1", "data"}
+    (advice,) = orders(found)
+    assert "make_mesh((8, 8), ('data', 'model'))" in advice.change
+
+
 def test_machines_of_one_kind_of_link_have_no_better_order():
     for sizes in ({"model": 4, "data": 2}, {"data": 2, "model": 4}):
         assert math.prod(sizes.values()) == 8 and not orders(planned("h100-8", **sizes))

@@ -33,35 +33,51 @@ def other_order(
     least: float,
 ) -> Iterator[Advice]:
     """Advice to order the axes of the mesh otherwise, if that shortens a step by the share `least`."""
-    if program.together or machine.devices == 1:
+    if (
+        program.together or machine.devices == 1 or any(name.startswith("_") for name in program.sizes)
+    ):  # parts of several meshes
         return
+    parts = _parts_of_axes(program)
     own = tuple(program.sizes)
     costs = {
         order: _link_seconds(transfers, program, order, machine)
         for order in {own: None, **dict.fromkeys(_orders(program))}
     }
     best = min(costs, key=lambda order: costs[order])
-    if (
-        best == own or costs[own] - costs[best] < least * schedule.seconds
-    ):  # of equal ones the program's own is the best
+    # Of equal ones the program's own is the best.
+    if best == own or costs[own] - costs[best] < least * schedule.seconds:
         return
     new = schedule_groups(groups, machine, _placement(program, best, machine))
     saved = schedule.seconds - new.seconds
     if saved < least * schedule.seconds:
         return
-    shape = ", ".join(str(program.sizes[a]) for a in best)
+    axes = list(dict.fromkeys(next(axis for axis, own in parts.items() if a in own) for a in best))
+    shape = ", ".join(str(math.prod(program.sizes[a] for a in parts[axis])) for axis in axes)
     yield Advice(
         f"Make the mesh with its axes in another order, so that those that send most go over faster links: "
-        f"make_mesh(({shape}), ({', '.join(map(repr, best))}))",
+        f"make_mesh(({shape}), ({', '.join(map(repr, axes))}))",
         f"a step takes {seconds_text(new.seconds)} instead of {seconds_text(schedule.seconds)}",
         seconds=saved,
     )
 
 
+def _parts_of_axes(program: DeviceProgram) -> dict[str, list[str]]:
+    """The axes of the user's mesh, each with its parts on the grid: where the program cuts `model` in two, `model.0` and `model.1`."""
+    parts: dict[str, list[str]] = {}
+    for name in program.sizes:
+        axis, _, number = name.rpartition(".")
+        if number.isdigit() and (number == "0" or f"{axis}.0" in program.sizes):
+            parts.setdefault(axis, []).append(name)
+        else:
+            parts[name] = [name]
+    return parts
+
+
 def _orders(program: DeviceProgram) -> Iterator[tuple[str, ...]]:
-    """Other orders of the axes along which there are several devices; the others keep their places."""
-    names = list(program.sizes)
-    places = [i for i, a in enumerate(names) if program.sizes[a] > 1]
+    """Other orders of the axes along which there are several devices; the others keep their places, and parts of an axis stay together."""
+    parts = _parts_of_axes(program)
+    names = list(parts)
+    places = [i for i, axis in enumerate(names) if any(program.sizes[a] > 1 for a in parts[axis])]
     moved = [names[i] for i in places]
     chosen = list(permutations(moved)) if len(moved) <= MOST_PERMUTED else list[tuple[str, ...]]()
     for i, j in combinations(range(len(moved)), 2) if not chosen else ():
@@ -70,9 +86,9 @@ def _orders(program: DeviceProgram) -> Iterator[tuple[str, ...]]:
         chosen.append(tuple(pair))
     for order in chosen:
         new = list(names)
-        for i, a in zip(places, order, strict=True):
-            new[i] = a
-        yield tuple(new)
+        for i, axis in zip(places, order, strict=True):
+            new[i] = axis
+        yield tuple([a for axis in new for a in parts[axis]])
 
 
 def _placement(program: DeviceProgram, order: Sequence[str], machine: Machine) -> MeshPlacement:

@@ -24,7 +24,7 @@ def expand_equations(program: Program, program_for: Callable[[Equation], Program
             equations.append(Equation(e.op, _rename_atoms(e.inputs, names), outputs, e.params, eqn.source))
             names.update(zip(e.outputs, outputs, strict=True))
         equations.append(Equation(last.op, _rename_atoms(last.inputs, names), eqn.outputs, last.params, eqn.source))
-    if len(equations) == len(program.equations):
+    if not names:  # no equation stands for a program
         return program
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 

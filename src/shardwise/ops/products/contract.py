@@ -16,7 +16,14 @@ from shardwise.ir import Array, Equation, ShapedArray, Shown, SmallForm, Spread,
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_reduce import all_reduce, sum_across
-from shardwise.ops.products.dot_sharding import check_unreduced, dot_explicit, dot_localize, dot_rule, free_dims
+from shardwise.ops.products.dot_sharding import (
+    check_unreduced,
+    dot_explicit,
+    dot_localize,
+    dot_rule,
+    free_dims,
+    with_mapped_dim,
+)
 from shardwise.ops.products.gemm import compute_dtype, contract_as, product_workspace
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
 from shardwise.ops.rules.convert import as_array
@@ -277,14 +284,7 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
         lhs_free, _ = free_dims(numbers, lhs.ndim, rhs.ndim - 1)
         before = sum(d < right for d in range(rhs.ndim) if d not in rhs_con and d not in rhs_batch)
         at = len(lhs_batch) + len(lhs_free) + before
-    spec = params["out_sharding"]
-    if spec is not None:
-        mapped = (lhs.aval.spec[left] if left is not None else ()) or (
-            rhs.aval.spec[right] if right is not None else ()
-        )
-        entries = list(spec.spec.partitions)
-        entries.insert(at, mapped or None)
-        spec = NamedSharding(spec.mesh, spec.spec.update(partitions=entries))
+    spec = with_mapped_dim(params["out_sharding"], at, (lhs, left), (rhs, right))
     changed = {"dimension_numbers": ((lhs_con, rhs_con), (lhs_batch, rhs_batch)), "out_sharding": spec}
     return [bind(dot_general_p, lhs, rhs, **{**params, **changed})], [at]
 

@@ -92,6 +92,19 @@ def dot_localize(params: Params, in_types: Types, out_types: Types) -> Params:
     return {**params, "out_sharding": None}
 
 
+def with_mapped_dim(sharding: NamedSharding | None, at: int, *operands: tuple[Any, int | None]) -> NamedSharding | None:
+    """The layout that is asked for a result which vmap gives one more dim, `at`: split as the mapped dim of an operand is.
+
+    `operands`: each with its mapped dim, None without one.
+    """
+    if sharding is None:
+        return None
+    axes = next((found for x, d in operands if d is not None and (found := x.aval.spec[d])), None)
+    entries = list(sharding.spec.partitions)
+    entries.insert(at, axes)
+    return NamedSharding(sharding.mesh, sharding.spec.update(partitions=entries))
+
+
 def check_unreduced(sharding: NamedSharding, lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
     """Partial sums can be asked for over exactly the axes that split the contracted dims of both operands."""
     unreduced = sharding.spec.unreduced

@@ -9,6 +9,7 @@ from shardwise.base.shapes import Ints
 from shardwise.ir import Array
 from shardwise.ir.op import Params
 from shardwise.ops.products.contract import dot_general_p
+from shardwise.ops.products.dot_sharding import with_mapped_dim
 from shardwise.ops.products.ragged_numbers import RaggedDims, RaggedDotDimensionNumbers, ragged_dims
 from shardwise.ops.rules.derivative import (
     cotangent_sharding,
@@ -19,7 +20,6 @@ from shardwise.ops.rules.derivative import (
     with_dtype,
 )
 from shardwise.runtime.products import DotDims
-from shardwise.sharding import NamedSharding
 
 
 def ragged_transpose(
@@ -124,14 +124,7 @@ def ragged_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequenc
     if left is not None and right is not None:
         sizes = _with_batch(size, sizes, counted, lhs, left, roles)
     new, at = _with_dim(numbers, roles, left, right)
-    spec = params["out_sharding"]
-    if spec is not None:
-        mapped = (lhs.aval.spec[left] if left is not None else ()) or (
-            rhs.aval.spec[right] if right is not None else ()
-        )
-        entries = list(spec.spec.partitions)
-        entries.insert(at, mapped or None)
-        spec = NamedSharding(spec.mesh, spec.spec.update(partitions=entries))
+    spec = with_mapped_dim(params["out_sharding"], at, (lhs, left), (rhs, right))
     given = {**params, "ragged_dot_dimension_numbers": new, "out_sharding": spec}
     return [do.ragged_dot_general(lhs, rhs, sizes, **given)], [at]
 
