@@ -430,12 +430,13 @@ class JitWrapped(Generic[P, R]):
         donated: list[tuple[int, bool]] = []
         warning = ""
 
-        def owned_donations(out_sigs: Sequence[Signature], many: bool) -> list[int]:
+        def owned_donations(shards: Sequence[tuple[int, ...]], out_sigs: Sequence[Signature], many: bool) -> list[int]:
             nonlocal donated, warning
             decided = all(s is not None for s in outs)
-            donated, warning = usable_donations(call.leaves, given, placed, out_sigs, many, used, decided)
             places = {i: k for k, i in enumerate(used, len(used_consts))}
-            return [places[i] for i, usable in donated if usable and i in places]
+            entering = {i: shards[k] for i, k in places.items()}
+            donated, warning = usable_donations(call.leaves, given, sigs, placed, entering, out_sigs, many, decided)
+            return [places[i] for i, deleted in donated if deleted]
 
         executable = compile_program(
             program,
