@@ -30,6 +30,8 @@ UNREAD: dict[str, set[str]] = {
         "batch_size", "d_model", "kv_len", "num_heads", "q_seq_len",
     },
     "experimental.pallas.ops.tpu.flash_attention.flash_attention": {"debug"},
+    "experimental.pallas.ops.tpu.megablox.gmm.gmm": {"interpret"},
+    "experimental.pallas.ops.tpu.megablox.gmm.tgmm": {"interpret"},
     "experimental.pallas.scoped.max_contiguous": {"values"},
     "experimental.pallas.scoped.multiple_of": {"values"},
     "experimental.pallas.scoped.reciprocal": {"full_range"},

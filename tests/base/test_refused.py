@@ -27,11 +27,11 @@ def test_modules_below():
     from shardwise._src.lib.mlir import ir
     from shardwise._src.lib.mlir.dialects import arith
     from shardwise.experimental.mosaic.dialects import tpu
-    from shardwise.experimental.pallas.ops.tpu.megablox import gmm as kernel
+    from shardwise.experimental.pallas.ops.tpu.paged_attention import util as kernel
 
     from shardwise.experimental.pallas import tpu as pltpu
 
-    for call in (kernel.gmm, arith.constant, pltpu.prng_seed, tpu.load):
+    for call in (kernel.run, arith.constant, pltpu.prng_seed, tpu.load):
         with pytest.raises(NotImplementedError, match="is not supported"):
             call()
     assert repr(ir.Context) == "<jax._src.lib.mlir.ir.Context, not supported>"

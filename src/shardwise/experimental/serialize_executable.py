@@ -186,7 +186,7 @@ def _compile_anew(parts: Mapping[str, Any], out_tree: PyTreeDef, device: Device 
         parts["wanted"],
         names=parts["argument names"],
         default_mesh=None if committed or device is None else Mesh(device, ()),
-        owned=lambda out_sigs, many: owned,
+        owned=lambda shards, out_sigs, many: owned,
         jitted=True,
     )
     return Entry(

@@ -20,6 +20,7 @@ from shardwise.ops.rules.convert import as_value
 from shardwise.ref.holder import ConstantRef
 from shardwise.ref.holder import Ref as Ref
 from shardwise.ref.places import AbstractRef as AbstractRef
+from shardwise.ref.places import Place
 from shardwise.ref.views import RefView as RefView
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
@@ -97,7 +98,7 @@ def get(ref: Ref, idx: Any = None) -> Array:
     >>> jax.ref.get(jax.new_ref(jnp.arange(3)), 1)
     Array(1, dtype=int32)
     """
-    return ref[idx]
+    return _checked(ref, "ref_get")[idx]
 
 
 def set(ref: Ref, idx: Any = None, value: Any = None) -> None:
@@ -108,17 +109,17 @@ def set(ref: Ref, idx: Any = None, value: Any = None) -> None:
     >>> jax.freeze(ref)
     Array([5., 0., 0.], dtype=float32)
     """
-    ref[idx] = value
+    _checked(ref, "ref_set")[idx] = value
 
 
-def swap(ref: Ref, idx: Any = None, value: Any = None) -> Array:
-    """Write `value` to ``ref[idx]``; returns the previous elements.
+def swap(ref: Ref, idx: Any = None, value: Any = None, _function_name: str = "ref_swap") -> Array:
+    """Write `value` to ``ref[idx]``; returns the previous elements. `_function_name` is for the error of a value that is no Ref.
 
     >>> ref = jax.new_ref(jnp.zeros(3))
     >>> jax.ref.swap(ref, 0, 5.0)
     Array(0., dtype=float32)
     """
-    return ref.swap(value, idx)
+    return _checked(ref, _function_name).swap(value, idx)
 
 
 def addupdate(ref: Ref, idx: Any = None, x: Any = None) -> None:
@@ -129,7 +130,14 @@ def addupdate(ref: Ref, idx: Any = None, x: Any = None) -> None:
     >>> jax.freeze(ref)
     Array([0., 2., 0.], dtype=float32)
     """
-    ref.update(idx, x, "add")
+    _checked(ref, "ref_addupdate").update(idx, x, "add")
+
+
+def _checked(ref: Any, function: str) -> Any:
+    """`ref`, a Ref, a part of one, or what a kernel gets in its place."""
+    if not isinstance(ref, Place):
+        raise ValueError(f"Can only call `{function}` on a `Ref`: {ref}.")
+    return ref
 
 
 __dir__ = _listing(__name__)

@@ -1,4 +1,4 @@
-"""`shardwise.experimental.pallas.ops.tpu`: `flash_attention` and `splash_attention`; the names of other kernels refuse."""
+"""`shardwise.experimental.pallas.ops.tpu`: `flash_attention`, `splash_attention` and `megablox`; the names of other kernels refuse."""
 
 from shardwise.base.refused import refuse_below as _refuse_below
 
@@ -6,8 +6,6 @@ _refuse_below(
     __name__,
     (
         *"all_gather example_kernel matmul random".split(),
-        "megablox",
-        *(f"megablox.{part}" for part in "common gmm ops".split()),
         "paged_attention",
         *(f"paged_attention.{part}" for part in "paged_attention_kernel quantization_utils util".split()),
         "ragged_paged_attention",
