@@ -73,10 +73,10 @@ def gmm(
         raise ValueError(f"gmm: existing_out has shape {old.shape}, the result {(m, n)}.")
     rows = _rows(sizes, group_offset, b.shape[0])
     dims = (((1,), (2 if transpose_rhs else 1,)), ((), ()))
-    out = _product(_to_front(a, rows), b, rows, lax.RaggedDotDimensionNumbers(dims, (0,), (0,)))
+    numbers = lax.RaggedDotDimensionNumbers(dims, (0,), (0,))
+    out = _product(_to_front(a, rows), b, rows, numbers, preferred_element_type).astype(preferred_element_type)
     if rows.start is not None:
         out = jnp.roll(out, rows.start, 0)
-    out = out.astype(preferred_element_type)
     if old is None:
         return out
     place = lax.broadcasted_iota(np.int32, (m, 1), 0)
@@ -122,7 +122,8 @@ def tgmm(
     count = sizes.shape[0] if num_actual_groups is None else num_actual_groups
     rows = _rows(sizes, group_offset, count)
     a, b = _to_front(a.swapaxes(0, 1), rows), _to_front(b, rows)
-    out = _product(a, b, rows, lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ()))
+    numbers = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
+    out = _product(a, b, rows, numbers, preferred_element_type if existing_out is None else np.float32)
     if existing_out is not None:
         out = out + as_array(as_value(existing_out)).astype(np.float32)
     return out.astype(preferred_element_type)
@@ -164,10 +165,12 @@ def _to_front(rows: Array, groups: _Rows) -> Array:
     return rows if groups.start is None else jnp.roll(rows, -groups.start, 0)
 
 
-def _product(a: Array, b: Array, rows: _Rows, numbers: lax.RaggedDotDimensionNumbers) -> Array:
+def _product(a: Array, b: Array, rows: _Rows, numbers: lax.RaggedDotDimensionNumbers, dtype: Any) -> Array:
+    """The products, of this dtype if it is the operands' own, else float32; they add up in float32."""
     if a.dtype != b.dtype:  # a TPU multiplies in float32 unless both are bfloat16
         a, b = a.astype(np.float32), b.astype(np.float32)
-    return lax.ragged_dot_general(a, b, rows.sizes, numbers, preferred_element_type=np.float32)
+    to = a.dtype if a.dtype == dtype else np.float32
+    return lax.ragged_dot_general(a, b, rows.sizes, numbers, preferred_element_type=to)
 
 
 __dir__ = _listing(__name__)
