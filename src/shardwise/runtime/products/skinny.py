@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Callable
 
+from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Writer, module
@@ -65,7 +66,7 @@ def function(char: str, left: int, m: int, integer_size: int, work: float) -> in
     return _alive.setdefault(text, compiled).address
 
 
-@functools.cache
+@recent(256)
 def prepare(char: str, left: int, m: int, n: int, k: int, integer_size: int) -> None:
     """Have the function for products that pay made in another thread, as a program is compiled that will probably need it; or the library
     loaded, where it cannot be made or columns do not fill the registers. Where a draft may do, whoever needs it makes it.
