@@ -72,6 +72,9 @@ def test_rooms_that_only_some_programs_need_are_imported_by_these(shell: Any) ->
     large = imported("shardwise.jit(lambda x: 3 * x + x * x)(numpy.ones((512, 512), numpy.float32))")
     assert "shardwise.runtime.fused" in large
     assert "shardwise.runtime.small" not in large
+    host = "[1, 2], numpy.ones(3, numpy.float32), numpy.float32(1)"
+    arrays = imported(f"import shardwise.numpy as jnp\nfor x in ({host}): jnp.array(x), jnp.asarray(x, jnp.float16)")
+    assert "numpy.ma" not in arrays  # takes 10 ms
     lowered = imported("shardwise.jit(lambda x: shardwise.nn.relu(x + 1)).lower(1.0).compile()")
     assert not lowered & {"shardwise.planner", "shardwise.random", "shardwise.transforms.programs.jaxpr_views"}
 

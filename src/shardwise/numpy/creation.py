@@ -132,7 +132,8 @@ def _copy_buffer(x: Array, wanted: Any) -> Array:
 
 def _drop_mask(x: Any) -> Any:
     """`x`, without its mask if it is one of NumPy's masked arrays: as np.array, a copy has the data alone."""
-    return x.data if isinstance(x, np.ma.MaskedArray) else x
+    plain = type(x) is np.ndarray or not isinstance(x, np.ndarray)  # start-up time: to ask for `np.ma` imports it
+    return x if plain or not isinstance(x, np.ma.MaskedArray) else x.data
 
 
 def _from_host(x: Any, wanted: Any) -> Array:

@@ -242,6 +242,8 @@ SKINNY_MOST: Final = 64
 # The least depth, and multiplications: of 2 rows and a matrix of 512 rows and columns, half as many, both take as long.
 SKINNY_DEPTH: Final = 64
 SKINNY_FROM: Final = 1 << 20
+# Multiplications from which no draft of their function pays (DRAFT_PRODUCT). It takes LLVM 40 ms, which begin ahead of the first call.
+SKINNY_NO_DRAFT: Final = 1 << 27
 # Bytes of the result that a task computes: its sums are read and written for each piece of the depth, and stay in the second-level cache.
 SKINNY_RESULT: Final = 3 << 18
 # Bytes of a panel at least, whatever the cache.

@@ -100,3 +100,27 @@ def test_products_use_them(monkeypatch, m, k, n, threads):
     flipped = np.empty((n, m), "f").T  # the result lies transposed: few columns of the library's product
     product.product_for(a[0], b[0], flipped, threads)(a[0], b[0], flipped)
     assert_einsum(flipped, "ij,jk->ik", a[0], b[0])
+
+
+@pytest.mark.parametrize(
+    ("turned", "sizes", "made"),
+    [
+        ((False, False), (16, 4096, 4096), ["function"]),
+        ((True, False), (64, 2048, 2048), ["function"]),
+        ((False, False), (4, 512, 1024), []),  # so little that a draft may do
+        ((False, False), (16, 4095, 4096), ["library"]),  # columns do not fill registers
+        ((False, True), (16, 4096, 4096), ["library"]),
+        ((False, False), (512, 4096, 4096), ["library"]),
+    ],
+)
+def test_what_is_made_before_the_first_call(turned, sizes, made, monkeypatch):
+    if blas.convention() is None:
+        pytest.skip("NumPy's products serve")
+    found = []
+    monkeypatch.setattr(skinny, "start_thread", lambda work, *args: work(*args))
+    monkeypatch.setattr(skinny, "function", lambda *args: found.append("function"))
+    monkeypatch.setattr(blas, "prepare", lambda: found.append("library"))
+    skinny.prepare.cache_clear()
+    product.expect("f", turned, *sizes)
+    skinny.prepare.cache_clear()
+    assert found == made

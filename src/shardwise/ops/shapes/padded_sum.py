@@ -10,21 +10,28 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ndarray, Shape
-from shardwise.ir import ShapedArray, define_op
+from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.elementwise.binary import add_p
+from shardwise.runtime import costs
+from shardwise.runtime.address import address
 from shardwise.runtime.env import Env
+from shardwise.runtime.machine import available
 from shardwise.runtime.memory import pool
 from shardwise.sharding.rule import Rule
 
 PadConfig = tuple[tuple[int, int, int], ...]
 Index = tuple[slice, ...]
 Cell = tuple[Index, tuple[tuple[int, Index], ...]]  # where it is; the operands that reach it, with their parts
+Write = Callable[[Sequence[Ndarray], Ndarray], object]  # (operands, sum): writes a cell
 
 
 def cells(shape: Shape, shapes: tuple[Shape, ...], configs: tuple[PadConfig, ...]) -> list[Cell]:
@@ -77,24 +84,87 @@ def _type(*xs: ShapedArray, shape: Shape, configs: tuple[PadConfig, ...]) -> Sha
     return ShapedArray(shape, xs[0].dtype, all(x.weak_type for x in xs))
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """How one cell is written: `at` is where it lies in the sum, `parts` are the operands that reach it. `zero` is added to it, or None."""
+
+    at: Index
+    parts: tuple[tuple[int, Index], ...]
+    zero: Ndarray | None
+
+    def by_numpy(self, xs: Sequence[Ndarray], out: Ndarray) -> None:
+        """Write it operand by operand."""
+        here = out[(..., *self.at)]
+        values = [xs[i][(..., *part)] for i, part in self.parts]
+        if self.zero is not None:
+            values.append(self.zero)
+        if len(values) == 1:
+            here[...] = values[0]
+        else:
+            np.add(values[0], values[1], out=here)
+            for value in values[2:]:
+                np.add(here, value, out=here)
+
+    def choose_write(self, env: Env, xs: Sequence[Ndarray], out: Ndarray) -> Write:
+        """What writes it for blocks that lie as these do: a loop of ours, or NumPy where that is as fast."""
+        from shardwise.runtime.fused import GroupKernel, fits  # start-up time: the compiler of loops
+
+        if not self.parts or not fits(ShapedArray((), out.dtype), "iufc"):
+            return self.by_numpy
+        *views, here = self._views(xs, out)
+        group = GroupKernel(env, _sum_program([v.shape[env.lead :] for v in views], out.dtype, self.zero))
+        call = group.call_into(views, here)
+        if call is None:
+            return self.by_numpy
+        offsets = [(i, address(view) - address(xs[i])) for (i, _), view in zip(self.parts, views, strict=True)]
+        start = address(here) - address(out)
+
+        def write(xs: Sequence[Ndarray], out: Ndarray) -> None:
+            call(*[address(xs[i]) + offset for i, offset in offsets], address(out) + start)
+
+        return write
+
+    def _views(self, xs: Sequence[Ndarray], out: Ndarray) -> list[Ndarray]:
+        """Of the operands what reaches the cell, repeated on devices that share it, and the cell."""
+        here = out[(..., *self.at)]
+        return [*[np.broadcast_to(xs[i][(..., *part)], here.shape) for i, part in self.parts], here]
+
+
+def _sum_program(shapes: Sequence[Shape], dtype: Any, zero: Ndarray | None) -> Program:
+    """The sum of values of these shapes, and of `zero`, in order."""
+    values = [Var(ShapedArray(shape, dtype)) for shape in shapes]
+    total, *others = [*values, *([] if zero is None else [Literal(zero, ShapedArray((), dtype))])]
+    equations = list[Equation]()
+    for other in others:
+        made = Var(values[0].aval)
+        equations.append(Equation(add_p, (total, other), (made,)))
+        total = made
+    return Program(tuple(values), tuple(equations), (total,), 0, "padded_sum")
+
+
 def _compile_sum(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Ndarray]:
     shape, lead = params["shape"], env.lead
     zero = np.zeros((), in_types[0].dtype)
     made = cells(shape, tuple(t.shape for t in in_types), params["configs"])
+    # Where an operand does not reach, zeros are added, so that no sum is -0.0.
+    parts = [_Part(at, parts, zero if len(parts) < len(in_types) else None) for at, parts in made]
+    # By how the operands lie: the bytes that NumPy has written so far, then what writes each cell.
+    writes = Bounded[tuple[tuple[Shape, Shape], ...], int | list[Write]](LAYOUTS)
+
+    def find_writes(xs: Sequence[Ndarray], out: Ndarray) -> list[Write] | None:
+        key = tuple([(x.shape, x.strides) for x in xs])
+        found = writes.get(key, 0)
+        if isinstance(found, int):
+            if found < costs.COPY_CODE_FROM or not available():
+                writes[key] = found + out.nbytes
+                return None
+            found = writes[key] = [part.choose_write(env, xs, out) for part in parts]
+        return found
 
     def run(*xs: Ndarray) -> Ndarray:
         out = pool.empty((*np.broadcast_shapes(*[x.shape[:lead] for x in xs]), *shape), xs[0].dtype)
-        for at, parts in made:
-            here = out[(..., *at)]
-            values = [xs[i][(..., *part)] for i, part in parts]
-            if len(values) < len(xs):  # zeros are added, so that no sum is -0.0
-                values.append(zero)
-            if len(values) == 1:
-                here[...] = values[0]
-            else:
-                np.add(values[0], values[1], out=here)
-                for value in values[2:]:
-                    np.add(here, value, out=here)
+        for write in find_writes(xs, out) or [part.by_numpy for part in parts]:
+            write(xs, out)
         return out
 
     return run

@@ -53,10 +53,16 @@ def expect(char: str, turned: tuple[bool, bool], m: int, n: int, k: int) -> None
         return
     left, right = (blas.TRANSPOSED if t else blas.PLAIN for t in turned)
     pieces = product_threads() if work >= costs.PRODUCT_SHARED else 1
-    if not shallow.pays_cold(char, left, m // pieces, n, k, n):
+    called = blas.convention()
+    if called is None:
+        return
+    integer = ctypes.sizeof(called.integer)
+    if skinny.pays(char, right, m, n, k, n):
+        skinny.prepare(char, left, m, n, k, integer)
+    elif not shallow.pays_cold(char, left, m // pieces, n, k, n):
         blas.prepare()
-    elif work >= costs.SHALLOW_NO_DRAFT and (called := blas.convention()) is not None:
-        shallow.prepare(char, left, right, ctypes.sizeof(called.integer))
+    elif work >= costs.SHALLOW_NO_DRAFT:
+        shallow.prepare(char, left, right, integer)
 
 
 def product_for(a: Ndarray, b: Ndarray, out: Ndarray, limit: int | None = None) -> Product:

@@ -9,13 +9,16 @@ depth, so results do not depend on cuts.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 from collections.abc import Callable
 
+from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Writer, module
-from shardwise.runtime.machine import TYPES, Lane, itemsize, llvm
+from shardwise.runtime.machine import TYPES, Lane, itemsize, llvm, start_thread
 from shardwise.runtime.products import blas
 
 _DEEP = 64
@@ -40,12 +43,18 @@ def fits(char: str, right: int, m: int, n: int, k: int, step: int) -> bool:
     """Whether products of these sizes, `b` plain or transposed and with `step` elements from row to row of the result, are best computed
     so, in cuts of columns whose result has `costs.SKINNY_RESULT` bytes.
     """
-    if char not in "fd" or right != blas.PLAIN or not llvm.available():
+    if not pays(char, right, m, n, k, step) or not llvm.available():
         return False
     held = registers(char)
+    return n >= held.lanes * held.across and n % held.lanes == 0
+
+
+def pays(char: str, right: int, m: int, n: int, k: int, step: int) -> bool:
+    """Whether this is the best way if the code can be made, and columns fill the registers; asks no compiler."""
+    if char not in "fd" or right != blas.PLAIN:
+        return False
     shallow = k <= costs.SHALLOW_DEEPEST_COLD and step <= costs.SHALLOW_LONGEST_COLD
-    large = not shallow and k >= costs.SKINNY_DEPTH and m * k * n > costs.SKINNY_FROM
-    return large and 1 < m <= costs.SKINNY_MOST and n >= held.lanes * held.across and n % held.lanes == 0
+    return not shallow and k >= costs.SKINNY_DEPTH and m * k * n > costs.SKINNY_FROM and 1 < m <= costs.SKINNY_MOST
 
 
 def function(char: str, left: int, m: int, integer_size: int, work: float) -> int:
@@ -55,6 +64,22 @@ def function(char: str, left: int, m: int, integer_size: int, work: float) -> in
     text = _module(char, held, left == blas.TRANSPOSED, -(-m // tiles), 8 * integer_size)
     compiled = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
     return _alive.setdefault(text, compiled).address
+
+
+@recent(256)
+def prepare(char: str, left: int, m: int, n: int, k: int, integer_size: int) -> None:
+    """Have the function for products that pay made in another thread, as a program is compiled that will probably need it; or the library
+    loaded, where it cannot be made or columns do not fill the registers. Where a draft may do, whoever needs it makes it.
+    """
+    start_thread(_prepare_kernel, char, left, m, n, k, integer_size)
+
+
+def _prepare_kernel(char: str, left: int, m: int, n: int, k: int, integer_size: int) -> None:
+    if not fits(char, blas.PLAIN, m, n, k, n):
+        blas.prepare()
+    elif m * n * k >= costs.SKINNY_NO_DRAFT:
+        with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the product that needs it will raise
+            function(char, left, m, integer_size, math.inf)
 
 
 _alive: dict[str, llvm.CompiledFunction] = {}
