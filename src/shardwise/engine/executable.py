@@ -271,7 +271,8 @@ class Executable(LoweredProgram):
         lines.append(f"        {', '.join(outs) + ', = ' if outs else ''}run({'blocks' if taken else blocks})")
         lines.append("    except BaseException as error:")
         lines += [f"        if type(a{i}) is not Literal: a{i}._{have} = blocks[{i}]" for i in taken]
-        lines.append("        if isinstance(error, MemoryError): raise out_of_memory(error) from None")  # also one of NumPy's own
+        # An op may let NumPy make an array, which is refused by an error of NumPy's.
+        lines.append("        if isinstance(error, MemoryError): raise out_of_memory(error) from None")
         lines.append("        raise")
         if not checks:
             lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in taken]
