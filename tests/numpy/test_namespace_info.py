@@ -30,7 +30,7 @@ def test_tracers_have_the_members_of_arrays_that_jaxs_have() -> None:
     """`hasattr` answers on tracers; of the methods that only values have a call raises."""
     names = (
         "__array_namespace__ mT addressable_data delete devices is_deleted tobytes unsafe_buffer_pointer "
-        "copy_to_host_async is_ready device_buffer"
+        "on_device_size_in_bytes copy_to_host_async is_ready device_buffer sharding device block_until_ready"
     ).split()
     seen: dict[str, list[str]] = {}
 
@@ -49,4 +49,27 @@ def test_tracers_have_the_members_of_arrays_that_jaxs_have() -> None:
     sw.vmap(note("vmap"))(x)
     sw.jvp(note("jvp"), (x,), (x,))
     assert list(seen) == ["jit", "vmap", "jvp"]
-    assert all(found == names[:-3] for found in seen.values())
+    assert all(found == names[:-6] for found in seen.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("sharding", r"'sharding': .* jax\.typeof\(x\)\.sharding .*inspect_array_sharding"),
+        ("device", "'device': .*inspect_array_sharding"),
+        ("block_until_ready", "'block_until_ready': .* on a result, outside of"),
+        ("is_ready", "'is_ready': .* on a result, outside of"),
+        ("numpy", "has no attribute 'numpy'$"),
+    ],
+)
+def test_what_a_tracer_lacks_is_told_with_a_way_out(name: str, way: str) -> None:
+    with pytest.raises(AttributeError, match=way):
+        sw.jit(lambda x: getattr(x, name))(jnp.ones(2))
+
+
+def test_what_arrays_no_longer_have_is_told_with_what_to_use() -> None:
+    x = jnp.ones(2)
+    for name, use in {"device_buffer": "addressable_data", "device_buffers": "addressable_shards"}.items():
+        assert not hasattr(x, name)
+        with pytest.raises(AttributeError, match=f"{name} is gone from JAX; use .*{use}"):
+            getattr(x, name)

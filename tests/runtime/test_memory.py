@@ -256,6 +256,22 @@ def test_a_refused_array_is_not_counted_and_is_named():
         pool.empty((1 << 50, 1 << 12), np.int8)
 
 
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda n: jax.random.normal(jax.random.key(0), (n, n)),
+        lambda n: jax.jit(lambda x: jnp.dot(x, x.T).sum())(jnp.ones((n, n))),
+        lambda n: jnp.linalg.svd(jnp.ones((n, n))),
+        lambda n: jax.jit(jnp.linalg.det)(jnp.ones((n, n))),
+    ],
+    ids=["random", "dot", "svd", "det"],
+)
+def test_arrays_that_numpy_makes_are_refused_alike(compute):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED: Out of memory") as caught:
+        compute(1 << 25)
+    assert isinstance(caught.value, MemoryError)
+
+
 def test_waiting_buffers_make_room(fresh, monkeypatch):
     """What waits for use is given back before an array is refused."""
     x = fresh.empty((N,), np.float32)

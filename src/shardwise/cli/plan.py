@@ -334,8 +334,8 @@ def show_plans(plans: Sequence[Plan], options: argparse.Namespace, found: str = 
     terminal.show(largest, page)
     if len(plans) > 1:
         print("\nOther programs:", file=page)
-        for plan in plans[1:]:
-            print(f"  {plan.name} ({plan.calls} x): {terminal.verdict(plan)}", file=page)
+        for line in terminal.short_lines(plans)[1:]:
+            print(f"  {line}", file=page)
     if found:
         print(f"\n{found}", file=page)
     for name, file in files.items():

@@ -33,6 +33,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.blocks import BlockForm
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import llvm
+from shardwise.runtime.memory import out_of_memory
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes import FEW, MASK, AnnouncedProgram, history
 from shardwise.runtime.stepped import SteppedPlan
@@ -232,7 +233,7 @@ class Executable(LoweredProgram):
         told = self._announced
         meets = told is not None and told.meeting is not None
         constants: dict[str, Any] = {"run": plan.run if told is None else told.run}
-        constants |= {"new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal}
+        constants |= {"new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal, "out_of_memory": out_of_memory}
         lines = ["def call(args):"]
         if names:
             lines.append(f"    {', '.join(names)}, = args")
@@ -263,15 +264,16 @@ class Executable(LoweredProgram):
             if meets:
                 blocks = ", ".join(["origin, terms", *[f"b{i}" for i in range(len(names))]])
         taken = plan.owned if isinstance(plan, Plan) else ()
-        run_line = f"    {', '.join(outs) + ', = ' if outs else ''}run({'blocks' if taken else blocks})"
         if taken:  # only this list refers to the blocks
-            lines += [f"    blocks = [{blocks}]", f"    del {blocks}", "    try:"]
-            lines += [f"        if type(a{i}) is not Literal: a{i}.delete()" for i in taken]
-            lines += ["    " + run_line, "    except BaseException:"]
-            lines += [f"        if type(a{i}) is not Literal: a{i}._{have} = blocks[{i}]" for i in taken]
-            lines.append("        raise")
-        else:
-            lines.append(run_line)
+            lines += [f"    blocks = [{blocks}]", f"    del {blocks}"]
+        lines.append("    try:")
+        lines += [f"        if type(a{i}) is not Literal: a{i}.delete()" for i in taken]
+        lines.append(f"        {', '.join(outs) + ', = ' if outs else ''}run({'blocks' if taken else blocks})")
+        lines.append("    except BaseException as error:")
+        lines += [f"        if type(a{i}) is not Literal: a{i}._{have} = blocks[{i}]" for i in taken]
+        # An op may let NumPy make an array, which is refused by an error of NumPy's.
+        lines.append("        if isinstance(error, MemoryError): raise out_of_memory(error) from None")
+        lines.append("        raise")
         if not checks:
             lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in taken]
         for i in range(len(outs)):

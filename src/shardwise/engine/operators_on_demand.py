@@ -17,6 +17,7 @@ _FACE = "shardwise.numpy"
 _BINARY = "add sub mul truediv floordiv mod pow matmul divmod and or xor lshift rshift".split()
 # Old names, from before the arrays became one type, and their new names.
 _OLDER = {"local_shards": "addressable_shards", "local_data": "addressable_data"}
+_GONE = {"device_buffer": "x.addressable_data(0)", "device_buffers": "[s.data for s in x.addressable_shards]"}
 _OPERATORS = [f"__{side}{name}__" for name in _BINARY for side in ("", "r")] + [
     f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert round getitem iter len contains".split()
 ]
@@ -58,6 +59,13 @@ def _deprecated_property(old: str, new: str) -> property:
     return property(current, doc=f"Older name of `{new}`; warns.")
 
 
+def _gone_property(old: str, new: str) -> property:
+    def absent(self: Array) -> Any:
+        raise AttributeError(f"Array.{old} is gone from JAX; use {new}.")
+
+    return property(absent, doc=f"Gone: `{new}` is in its place.")
+
+
 def install() -> None:
     """Put the stand-ins in place (done once, by `import shardwise`)."""
     for name in (*_OPERATORS, *_METHODS):
@@ -67,3 +75,5 @@ def install() -> None:
     # Properties, not a `__getattr__`: NumPy asks every array for attributes that it lacks, and a miss must cost no call.
     for old, new in _OLDER.items():
         setattr(ArrayImpl, old, _deprecated_property(old, new))
+    for old, new in _GONE.items():
+        setattr(ArrayImpl, old, _gone_property(old, new))

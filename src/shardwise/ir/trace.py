@@ -179,7 +179,8 @@ class Tracer(Array):
             return functools.partial(_raise_not_concrete, self, name)
         if name in _CONCRETE_ONLY:
             raise self.concretization_error(f".{name}")
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        way = _WAYS_OUT.get(name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}" + (f": {way}." if way else ""))
 
 
 def primal_of(x: Any) -> Any:
@@ -195,10 +196,24 @@ def is_concrete(x: Any) -> bool:
 
 
 # What only values have. A tracer has the methods, so that `hasattr` says so; calling one raises.
-_CONCRETE_METHODS = frozenset("devices addressable_data unsafe_buffer_pointer tobytes is_deleted delete".split())
+_CONCRETE_METHODS = frozenset(
+    "devices addressable_data unsafe_buffer_pointer on_device_size_in_bytes tobytes is_deleted delete".split()
+)
 _CONCRETE_ONLY = frozenset(
     "addressable_shards global_shards committed is_fully_addressable is_fully_replicated".split()
 )
+# What `hasattr` denies, as JAX's tracers do, and what to do in its place.
+_WAYS_OUT = {
+    **dict.fromkeys(
+        ("sharding", "device"),
+        "a traced array lies nowhere yet. jax.typeof(x).sharding is the layout that its type fixes, and "
+        "jax.debug.inspect_array_sharding(x, callback=print) prints the one that it gets",
+    ),
+    **dict.fromkeys(
+        ("block_until_ready", "copy_to_host_async", "is_ready"),
+        "a traced array has no value yet. Call it on a result, outside of the transformed function",
+    ),
+}
 
 
 def _raise_not_concrete(tracer: Tracer, name: str, *_: Any, **__: Any) -> NoReturn:

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,6 +63,20 @@ class _Lease(np.ndarray):
 
 class OutOfMemory(JaxRuntimeError, MemoryError):
     """There is no memory for an array."""
+
+    topic: ClassVar[str] = "memory"
+
+
+def out_of_memory(error: MemoryError) -> OutOfMemory:
+    """The error to raise for one of NumPy's, which makes some arrays itself; ours is as it was."""
+    if isinstance(error, OutOfMemory):
+        return error
+    shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
+    if shape is None or dtype is None:
+        found = OutOfMemory(f"RESOURCE_EXHAUSTED: Out of memory. {error}".rstrip())
+    else:
+        found = _refusal(shape, dtype, pool.used)
+    return found.with_traceback(error.__traceback__)
 
 
 def _refusal(shape: Sequence[int], dtype: np.dtype[Any], used: int) -> OutOfMemory:

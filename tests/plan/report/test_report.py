@@ -73,6 +73,13 @@ def test_no_line_is_wider_than_the_terminal(width, scanned):
     assert max(map(len, lines)) <= width
 
 
+def test_plans_of_one_name_are_told_apart_in_short_lines():
+    lines = terminal.short_lines([plan_of(), plan_of(2, name="f"), plan_of(3, name="f")])
+    assert [line.partition(": fits: ")[0] for line in lines] == [
+        "train_step (20 x)", *["f with bf16[80,8192,1024] (20 x)"] * 2
+    ]  # fmt: skip
+
+
 def test_the_verdict_comes_first():
     lines = terminal.text(plan_of()).splitlines()
     assert lines[1] == "fits: 62 GiB of 95 GiB; 2.50 s a step; bound by matrix products"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
@@ -60,6 +61,17 @@ def verdict(plan: Plan) -> str:
     parts = [fits, f"{time_text(plan.seconds.likely)} a step"]
     bound = bottleneck(plan)
     return "; ".join([*parts, f"bound by {bound}"] if bound else parts)
+
+
+def short_lines(plans: Sequence[Plan]) -> list[str]:
+    """A line for each plan; those of one name are told apart by the type of the largest argument or result."""
+    names = Counter(plan.name for plan in plans)
+    lines: list[str] = []
+    for plan in plans:
+        ends = [b for b in plan.buffers if b.kind in ("argument", "result") and b.type]
+        told = f" with {max(ends, key=lambda b: b.nbytes).type}" if names[plan.name] > 1 and ends else ""
+        lines.append(f"{plan.name}{told} ({plan.calls} x): {verdict(plan)}")
+    return lines
 
 
 def _head(plan: Plan, paint: Paint, width: int) -> list[str]:
