@@ -76,3 +76,35 @@ def test_a_branch_sees_few_devices(monkeypatch: pytest.MonkeyPatch):
         f(np.array(index, np.int32), X, W)
     assert {shape[0] for shape in seen} == {1, 2, 3, 4, 6, 8}
     assert len({shape[1:] for shape in seen}) == 1
+
+
+@pytest.mark.parametrize("names", [("x",), ("x", "y")])
+def test_results_that_stay_where_they_are(names: tuple[str, ...]):
+    """A branch that hands its operands on leaves them in place, unless another result is made of them."""
+    mesh = jax.make_mesh((8,) if len(names) == 1 else (4, 2), names)
+    ways = [
+        lambda x, y: (x, y),
+        lambda x, y: (y, x),
+        lambda x, y: (x[..., ::-1], y),
+        lambda x, y: (x * W, x),
+        lambda x, y: (y, y),
+    ]
+
+    def body(index: Any, x: Any, y: Any) -> Any:
+        sorted_ways = [lambda x, y, way=way: way(x, jnp.sort(y)) if way is ways[3] else way(x, y) for way in ways]
+
+        def step(c: Any, i: Any) -> Any:
+            return lax.switch(i, sorted_ways, *c), None
+
+        return lax.scan(step, (x, y), index[0])[0]
+
+    index = np.random.default_rng(2).integers(0, 5, (8, 30)) * (np.arange(30) % 3 > 0)
+    index[:, ::7] = np.array([0, 0, 0, 0, 0, 0, 2, 2])[:, None]
+    spec = P(names)
+    f = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(spec, spec, spec), out_specs=spec))
+    got = f(index.astype(np.int32), X, 2 * X)
+    for d in range(8):
+        c = X[d], 2 * X[d]
+        for i in index[d]:
+            c = ways[i](*c)
+        np.testing.assert_allclose([got[0][d], got[1][d]], c, rtol=1e-5)

@@ -108,11 +108,10 @@ class _BranchKernel:
     def __call__(self, index: Ndarray, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         if index.size == 1:
             return self._plans[min(max(index.item(), 0), self._last)](list(blocks))  # the caller refers to them all
+        found = self._some(index, list(blocks), ())
+        if found is not None:
+            return found[0]
         index, mask = index.clip(0, self._last), active()
-        if self._apart is not None and mask is None:
-            found = self._apart(index, blocks)
-            if found is not None:
-                return found
         outs: tuple[Ndarray, ...] | None = None
         for i in _branches_taken(index, mask):
             here, plan = index == i, self._plans[i]
@@ -121,12 +120,29 @@ class _BranchKernel:
         assert outs is not None
         return outs
 
+    def _some(
+        self, index: Ndarray, blocks: list[Ndarray], free: Sequence[int]
+    ) -> tuple[tuple[Ndarray, ...], list[int]] | None:
+        """Each branch on the devices that take it; None where all take part in all."""
+        if self._apart is None or active() is not None:
+            return None
+        return self._apart(index.clip(0, self._last), blocks, free)
+
     def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
         """The results, written over blocks that nothing but the list can reach: not of what is not in `free`."""
-        del free
-        index, *given = blocks
+        index = blocks[0]
         if index.size != 1:
-            return self(index, *given)
+            del blocks[0]
+            try:
+                found = self._some(index, blocks, [i - 1 for i in free])
+            finally:
+                blocks.insert(0, index)
+            if found is None:
+                return self(*blocks)
+            for n in found[1]:
+                blocks[n + 1] = None  # type: ignore[call-overload]  its memory is a result's
+            return found[0]
+        index, *given = blocks
         blocks.clear()
         try:
             return self._plans[min(max(index.item(), 0), self._last)](given)

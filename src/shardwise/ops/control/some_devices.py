@@ -15,12 +15,12 @@ import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Ndarray
-from shardwise.ir import Literal, Program, calls_user, subprograms
+from shardwise.base.shapes import Ndarray, Shape
+from shardwise.ir import Literal, Program, Var, calls_user, subprograms
 from shardwise.ir.op import unwrap_op
 from shardwise.ops.control.regions import loop_plan
 from shardwise.runtime.env import Env
-from shardwise.runtime.memory import pool
+from shardwise.runtime.memory import alone, pool
 
 _MOST = 0.75  # of an axis; with more devices on it the branch runs on all
 
@@ -42,16 +42,27 @@ class _Line:
 class SomeDevices:
     """Branches over blocks, each on the devices that take it."""
 
-    __slots__ = ("_env", "_grids", "_plans", "_programs")
+    __slots__ = ("_env", "_grids", "_handed_on", "_plans", "_programs")
 
     def __init__(self, programs: Sequence[Program], env: Env) -> None:
         self._programs = programs
         self._env = env
-        self._grids = Bounded[tuple[Any, ...], list[tuple[int, list[_Line]]] | None](LAYOUTS)
+        self._grids = Bounded[tuple[Any, ...], list[tuple[int, list[_Line]]] | None]()
+        # By branch: which operand a result is.
+        self._handed_on = [
+            {k: p.inputs.index(v) for k, v in enumerate(p.outputs) if isinstance(v, Var) and v in p.inputs}
+            for p in programs
+        ]
         self._plans = Bounded[tuple[Any, ...], Run](LAYOUTS)
 
-    def __call__(self, index: Ndarray, blocks: Sequence[Ndarray]) -> tuple[Ndarray, ...] | None:
-        """The results; None where the devices of a branch are no grid of their own."""
+    def __call__(
+        self, index: Ndarray, blocks: list[Ndarray], free: Sequence[int] = ()
+    ) -> tuple[tuple[Ndarray, ...], list[int]] | None:
+        """The results, and the blocks that these were written over; None where the devices of a branch are no grid of their own.
+
+        `free`: the blocks that may be written over where nothing but the list refers to them. A result that is its operand on many devices
+        then stays where it is.
+        """
         key = index.shape, index.tobytes()
         try:
             found = self._grids[key]
@@ -59,8 +70,32 @@ class SomeDevices:
             found = self._grids[key] = _grids_of(index)
         if found is None:
             return None
-        parts = [(lines, self._run(i, lines, blocks)) for i, lines in found]
-        return tuple(_join([(lines, outs[k]) for lines, outs in parts], index.shape) for k in range(len(parts[0][1])))
+        over = self._over([i for i, _ in found], blocks, free) if free else {}
+        parts = [(self._handed_on[i], lines, self._run(i, lines, blocks)) for i, lines in found]
+        joined, used = list[Ndarray](), list[int]()
+        for k in range(len(parts[0][2])):
+            own, n = [(lines, outs[k]) for _, lines, outs in parts], over.get(k)
+            shape = _shape_of(own, index.shape)
+            others = [x for _, _, outs in parts for m, x in enumerate(outs) if m != k]
+            if n is None or blocks[n].shape != shape or any(np.may_share_memory(blocks[n], x) for x in others):
+                out = pool.empty(shape, own[0][1].dtype)
+            else:
+                out = blocks[n]
+                own = [part for part, (handed, _, _) in zip(own, parts, strict=True) if handed.get(k) != n]
+                used.append(n)
+            for lines, x in own:
+                out[_index(lines, shape, "members")] = x[_index(lines, x.shape, "own")]
+            joined.append(out)
+        return tuple(joined), used
+
+    def _over(self, taken: Sequence[int], blocks: list[Ndarray], free: Sequence[int]) -> dict[int, int]:
+        """By result the operand that some branch hands on as it, and that only the list refers to."""
+        found = dict[int, int]()
+        for i in taken:
+            for k, n in self._handed_on[i].items():
+                if k not in found and n not in found.values() and n in free and alone(blocks, n):
+                    found[k] = n
+        return found
 
     def _run(self, i: int, lines: Sequence[_Line], blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
         program = self._programs[i]
@@ -102,6 +137,11 @@ def _is_local(program: Program, axes: frozenset[str]) -> bool:
 def _grids_of(index: Ndarray) -> list[tuple[int, list[_Line]]] | None:
     """The devices of each branch that is taken."""
     dims = [d for d, n in enumerate(index.shape) if n > 1]
+    if len(dims) == 1:  # faster than masks
+        members = dict[int, list[int]]()
+        for device, i in enumerate(index.ravel().tolist()):
+            members.setdefault(i, []).append(device)
+        return [(i, [_line(dims[0], index.size, own)]) for i, own in members.items()]
     found = list[tuple[int, list[_Line]]]()
     for i in np.unique(index).tolist():
         lines = _lines_of(index == i, dims)
@@ -112,32 +152,29 @@ def _grids_of(index: Ndarray) -> list[tuple[int, list[_Line]]] | None:
 
 
 def _lines_of(mask: Ndarray, dims: Sequence[int]) -> list[_Line] | None:
-    """The devices of `mask` as a grid: along each dim those that it has. None if it is none, or no few slices."""
-    lines = list[_Line]()
-    for d in dims:
-        others = tuple(k for k in range(mask.ndim) if k != d)
-        lines.append(_line(d, mask.shape[d], np.flatnonzero(mask.any(others))))
-    counts = [len(range(x.size)[x.own]) if isinstance(x.own, slice) else len(x.own) for x in lines]
-    listed = sum(isinstance(p, np.ndarray) for x in lines for p in (x.taken, x.members))
-    return lines if np.count_nonzero(mask) == math.prod(counts) and (listed == 0 or len(lines) == 1) else None
+    """The devices of `mask` as a grid of slices: along each dim those that it has. None if they are none."""
+    places = np.nonzero(mask)
+    members = [sorted(set(places[d].tolist())) for d in dims]
+    if len(places[0]) != math.prod(map(len, members)):
+        return None
+    lines = [_line(d, mask.shape[d], own) for d, own in zip(dims, members, strict=True)]
+    return None if any(type(p) is not slice for x in lines for p in (x.taken, x.members)) else lines
 
 
-def _line(dim: int, n: int, members: Ndarray) -> _Line:
-    count, first = len(members), int(members[0])
-    step = int(members[1]) - first if count > 1 else 1
-    even = count == 1 or bool((np.diff(members) == step).all())
-    places: Places = slice(first, int(members[-1]) + 1, step) if even else members
+def _line(dim: int, n: int, members: list[int]) -> _Line:
+    count, first, last = len(members), members[0], members[-1]
+    step = members[1] - first if count > 1 else 1
+    even = members == list(range(first, last + 1, step))
+    places: Places = slice(first, last + 1, step) if even else np.array(members)
     size = _round_up(count)
     if size > _MOST * n:
         return _Line(dim, n, slice(None), places, places)
     more = size - count
     if even and first + (size - 1) * step < n:
         return _Line(dim, size, slice(first, first + (size - 1) * step + 1, step), slice(0, count), places)
-    if even and first - more * step >= 0:
-        begin = first - more * step
-        return _Line(dim, size, slice(begin, int(members[-1]) + 1, step), slice(more, size), places)
-    taken = np.concatenate([members, np.repeat(members[-1:], more)])
-    return _Line(dim, size, taken, slice(0, count), places)
+    if even and first >= more * step:
+        return _Line(dim, size, slice(first - more * step, last + 1, step), slice(more, size), places)
+    return _Line(dim, size, np.array(members + members[-1:] * more), slice(0, count), places)
 
 
 def _round_up(count: int) -> int:
@@ -159,10 +196,6 @@ def _cut(block: Ndarray, lines: Sequence[_Line]) -> Ndarray:
     return block[_index(lines, block.shape, "taken")]
 
 
-def _join(parts: Sequence[tuple[Sequence[_Line], Ndarray]], extents: Sequence[int]) -> Ndarray:
-    """The results of all branches, each at its devices; `extents`: of the index, which says how many these are."""
-    shapes = [tuple(map(max, extents, x.shape)) + x.shape[len(extents) :] for _, x in parts]
-    out = pool.empty(np.broadcast_shapes(*shapes), parts[0][1].dtype)
-    for lines, x in parts:
-        out[_index(lines, out.shape, "members")] = x[_index(lines, x.shape, "own")]
-    return out
+def _shape_of(parts: Sequence[tuple[Sequence[_Line], Ndarray]], extents: Sequence[int]) -> Shape:
+    """The shape of the results of all branches together; `extents`: of the index, which says how many devices there are."""
+    return np.broadcast_shapes(*[tuple(map(max, extents, x.shape)) + x.shape[len(extents) :] for _, x in parts])
