@@ -268,6 +268,48 @@ def pipeline(jax, jnp, np):
     return lambda: f(w, x)
 
 
+@case(FAMILY)
+def pipeline_of_branches(jax, jnp, np):
+    """The same with a `cond` on the device's number, so that a device computes when it has a batch."""
+    n, lax, P = jax.device_count(), jax.lax, jax.sharding.PartitionSpec
+    ring = [(i, (i + 1) % n) for i in range(n)]
+
+    def body(w, x):
+        device = lax.axis_index("x")
+
+        def step(carry, t):
+            held, out = carry
+            held = jnp.where(device == 0, x[jnp.minimum(t, 7)], held)
+            busy = (device <= t) & (t < device + 8)
+            y = lax.cond(busy, lambda h: jax.nn.relu(h @ w[0]), lambda h: h, held)
+            last = jnp.clip(t - n + 1, 0, 7)
+            out = lax.cond(busy & (device == n - 1), lambda o: o.at[last].set(y), lambda o: o, out)
+            return (lax.ppermute(y, "x", ring), out), None
+
+        carry = jnp.zeros((16, 64)), jnp.zeros((8, 16, 64))
+        return lax.psum(lax.scan(step, carry, jnp.arange(n + 7))[0][1], "x")
+
+    f = jax.jit(jax.shard_map(body, mesh=row_mesh(jax, np), in_specs=(P("x"), P()), out_specs=P(), check_vma=False))
+    w, x = rows(jax, np, normal(np, n, 64, 64) * 0.1), placed(jax, np, normal(np, 8, 16, 64))
+    return lambda: f(w, x)
+
+
+@case(FAMILY)
+def ways_of_devices(jax, jnp, np):
+    """`sin` of 4096 numbers on even devices and `exp` on odd ones, then 10 to 16 rounds, by a `while_loop`: each device has its own number."""
+    P = jax.sharding.PartitionSpec
+
+    def body(x):
+        device = jax.lax.axis_index("x")
+        y = jax.lax.cond(device % 2 == 0, jnp.sin, jnp.exp, x)
+        step = lambda c: (c[0] + 1, 0.5 * c[1] + x)  # noqa: E731
+        return jax.lax.while_loop(lambda c: c[0] < 10 + device % 7, step, (0 * device, y))[1]
+
+    f = jax.jit(jax.shard_map(body, mesh=row_mesh(jax, np), in_specs=P("x"), out_specs=P("x"), check_vma=False))
+    x = rows(jax, np, normal(np, 4096))
+    return lambda: f(x)
+
+
 @case(FAMILY, devices=(1, 8))
 def scanned_states_gradient(jax, jnp, np):
     """The gradient through an `associative_scan` of linear recurrences, as state space models have them."""
