@@ -296,7 +296,7 @@ def pipeline_of_branches(jax, jnp, np):
 
 @case(FAMILY)
 def ways_of_devices(jax, jnp, np):
-    """`sin` of 4096 numbers on even devices and `exp` on odd ones, then 10 to 16 rounds, by a `while_loop`: each device has its own number."""
+    """`sin` of 4096 numbers on even devices and `exp` on odd ones by a `cond`, then 10 to 16 rounds of a `while_loop`."""
     P = jax.sharding.PartitionSpec
 
     def body(x):
