@@ -295,6 +295,22 @@ def pipeline_of_branches(jax, jnp, np):
 
 
 @case(FAMILY)
+def split_embedding(jax, jnp, np):
+    """2048 rows of 64 by `psum` of what each device has of them in `shard_map`: the table of 8192 rows is split."""
+    P = jax.sharding.PartitionSpec
+
+    def body(table, words):
+        at = words - jax.lax.axis_index("x") * table.shape[0]
+        own = (at >= 0) & (at < table.shape[0])
+        return jax.lax.psum(jnp.where(own[:, None], table[jnp.clip(at, 0, table.shape[0] - 1)], 0), "x")
+
+    f = jax.jit(jax.shard_map(body, mesh=row_mesh(jax, np), in_specs=(P("x"), P()), out_specs=P(), check_vma=False))
+    words = placed(jax, np, np.random.default_rng(0).integers(0, 8192, 2048, np.int32))
+    table = rows(jax, np, normal(np, 8192, 64))
+    return lambda: f(table, words)
+
+
+@case(FAMILY)
 def ways_of_devices(jax, jnp, np):
     """`sin` of 4096 numbers on even devices and `exp` on odd ones by a `cond`, then 10 to 16 rounds of a `while_loop`."""
     P = jax.sharding.PartitionSpec

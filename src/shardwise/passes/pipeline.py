@@ -4,7 +4,7 @@
             -> collective_matmul -> fold_reductions -> whole_values        `PARTITIONING`
     device_choices                                                         `CHOOSING`, if devices go different ways
     loop_pieces -> conv_products -> wide_products -> outer_products -> window_pieces -> pad_sums -> scatter_sums -> joined_pads
-                -> cut_pieces -> columns_apart -> element_reads -> crossing_reductions -> short_rows -> schedule -> epilogues
+                -> cut_pieces -> columns_apart -> element_reads -> masked_sums -> crossing_reductions -> short_rows -> schedule -> epilogues
                                                                            `FUSING`, if there are large values
     loops_apart -> small                                                   `JOINING`, if there are small parts
 
@@ -334,6 +334,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("cut_pieces", "with_cut_pieces", _moves_elements),
     _later("columns_apart", "with_columns_apart", _takes_columns),
     _later("element_reads", "with_element_reads", _reads_elements),
+    _later("masked_sums", "with_masked_sums", _is_collective),
     _later("crossing_reductions", "with_crossing_reductions", _is_collective),
     _later("short_rows", "with_short_rows", _reduces),
     _later("schedule", "schedule"),
