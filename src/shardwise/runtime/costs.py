@@ -258,6 +258,9 @@ PANEL_LEAST_ROWS: Final = 64
 PANEL_SHARES: Final = 16
 # Products of a call: beyond, each is so small that its list would be felt.
 PANEL_MATRICES: Final = 1 << 13
+# Multiplications of each product of a stack from which panels pay: a kernel for stacks has smaller ones in one loop. Ring attention of
+# f32[4, 1024, 64] over 64 devices, each of which multiplies 16 x 64 x 16, takes 34 ms so, 39 by panels; its gradient 85 and 100.
+PANELS_LEAST_PRODUCT: Final = 3 << 13
 # Bytes of a product's result from which panels pay: a smaller one stays in the cache until the group after it reads it.
 PANELS_FROM: Final = 1 << 20
 # What is laid out anew for a panel, in elements per element of the panel: where it is more, a product loses more in
