@@ -268,6 +268,64 @@ def pipeline(jax, jnp, np):
     return lambda: f(w, x)
 
 
+@case(FAMILY)
+def pipeline_of_branches(jax, jnp, np):
+    """The same with a `cond` on the device's number, so that a device computes when it has a batch."""
+    n, lax, P = jax.device_count(), jax.lax, jax.sharding.PartitionSpec
+    ring = [(i, (i + 1) % n) for i in range(n)]
+
+    def body(w, x):
+        device = lax.axis_index("x")
+
+        def step(carry, t):
+            held, out = carry
+            held = jnp.where(device == 0, x[jnp.minimum(t, 7)], held)
+            busy = (device <= t) & (t < device + 8)
+            y = lax.cond(busy, lambda h: jax.nn.relu(h @ w[0]), lambda h: h, held)
+            last = jnp.clip(t - n + 1, 0, 7)
+            out = lax.cond(busy & (device == n - 1), lambda o: o.at[last].set(y), lambda o: o, out)
+            return (lax.ppermute(y, "x", ring), out), None
+
+        carry = jnp.zeros((16, 64)), jnp.zeros((8, 16, 64))
+        return lax.psum(lax.scan(step, carry, jnp.arange(n + 7))[0][1], "x")
+
+    f = jax.jit(jax.shard_map(body, mesh=row_mesh(jax, np), in_specs=(P("x"), P()), out_specs=P(), check_vma=False))
+    w, x = rows(jax, np, normal(np, n, 64, 64) * 0.1), placed(jax, np, normal(np, 8, 16, 64))
+    return lambda: f(w, x)
+
+
+@case(FAMILY)
+def split_embedding(jax, jnp, np):
+    """2048 rows of 64 by `psum` of what each device has of them in `shard_map`: the table of 8192 rows is split."""
+    P = jax.sharding.PartitionSpec
+
+    def body(table, words):
+        at = words - jax.lax.axis_index("x") * table.shape[0]
+        own = (at >= 0) & (at < table.shape[0])
+        return jax.lax.psum(jnp.where(own[:, None], table[jnp.clip(at, 0, table.shape[0] - 1)], 0), "x")
+
+    f = jax.jit(jax.shard_map(body, mesh=row_mesh(jax, np), in_specs=(P("x"), P()), out_specs=P(), check_vma=False))
+    words = placed(jax, np, np.random.default_rng(0).integers(0, 8192, 2048, np.int32))
+    table = rows(jax, np, normal(np, 8192, 64))
+    return lambda: f(table, words)
+
+
+@case(FAMILY)
+def ways_of_devices(jax, jnp, np):
+    """`sin` of 4096 numbers on even devices and `exp` on odd ones by a `cond`, then 10 to 16 rounds of a `while_loop`."""
+    P = jax.sharding.PartitionSpec
+
+    def body(x):
+        device = jax.lax.axis_index("x")
+        y = jax.lax.cond(device % 2 == 0, jnp.sin, jnp.exp, x)
+        step = lambda c: (c[0] + 1, 0.5 * c[1] + x)  # noqa: E731
+        return jax.lax.while_loop(lambda c: c[0] < 10 + device % 7, step, (0 * device, y))[1]
+
+    f = jax.jit(jax.shard_map(body, mesh=row_mesh(jax, np), in_specs=P("x"), out_specs=P("x"), check_vma=False))
+    x = rows(jax, np, normal(np, 4096))
+    return lambda: f(x)
+
+
 @case(FAMILY, devices=(1, 8))
 def scanned_states_gradient(jax, jnp, np):
     """The gradient through an `associative_scan` of linear recurrences, as state space models have them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Equation, Program, Spread, Var
+from shardwise.ir import Branches, Equation, Program, Spread, Var, region_of
 from shardwise.runtime import costs
 
 
@@ -24,6 +24,14 @@ def calls_replaced(eqn: Equation, spread: Spread) -> float:
         return 1 + (0 if form is None else form.spared * read / costs.SMALL_CALL)
     size = spread.elements(eqn.outputs[0].aval)
     return 1 + emit.cost * size / costs.SMALL_WORK + emit.spared * size / costs.SMALL_CALL
+
+
+def devices_part(eqn: Equation) -> bool:
+    """Whether devices may go different ways through the equation's programs."""
+    held = region_of(eqn)
+    if isinstance(held, Branches):
+        return bool(eqn.inputs[0].aval.vma)
+    return held is not None and held.test is not None and bool(held.test.out_types[0].vma)
 
 
 def makers(program: Program) -> dict[Var, int]:

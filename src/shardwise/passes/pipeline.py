@@ -2,10 +2,11 @@
 
     on_grid -> propagate -> partition -> hoist -> late_sums -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions -> whole_values        `PARTITIONING`
-    conv_products -> wide_products -> outer_products -> pad_sums -> scatter_sums -> cut_pieces -> columns_apart
-                  -> element_reads -> crossing_reductions -> short_rows -> schedule -> epilogues
+    device_choices                                                         `CHOOSING`, if devices go different ways
+    loop_pieces -> conv_products -> wide_products -> outer_products -> window_pieces -> pad_sums -> scatter_sums -> joined_pads
+                -> cut_pieces -> columns_apart -> element_reads -> masked_sums -> crossing_reductions -> short_rows -> schedule -> epilogues
                                                                            `FUSING`, if there are large values
-    small                                                                  `JOINING`, if there are small parts
+    loops_apart -> small                                                   `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
 and changes neither input. From `partition` on the program is that of a device. The record of communication (`transfers_of`) is made from
@@ -34,7 +35,7 @@ from shardwise.passes.hoist import hoist
 from shardwise.passes.join_reductions import join_reductions
 from shardwise.passes.late_sums import with_late_sums
 from shardwise.passes.partition import partition
-from shardwise.passes.parts import calls_replaced
+from shardwise.passes.parts import calls_replaced, devices_part
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.simplify import simplify
 from shardwise.passes.whole_values import whole_program
@@ -320,6 +321,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
 )
 PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a grid
 DEVICE_PROGRAM = PARTITIONING[:-2]  # the passes that also hold for devices of several machines
+CHOOSING: tuple[tuple[str, Pass], ...] = (_later("device_choices", "with_device_choices"),)
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("loop_pieces", "with_loops_in_pieces", _holds_programs),
     _later("conv_products", "with_conv_products", _is_convolution),
@@ -332,6 +334,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("cut_pieces", "with_cut_pieces", _moves_elements),
     _later("columns_apart", "with_columns_apart", _takes_columns),
     _later("element_reads", "with_element_reads", _reads_elements),
+    _later("masked_sums", "with_masked_sums", _is_collective),
     _later("crossing_reductions", "with_crossing_reductions", _is_collective),
     _later("short_rows", "with_short_rows", _reduces),
     _later("schedule", "schedule"),
@@ -341,14 +344,16 @@ JOINING: tuple[tuple[str, Pass], ...] = (
     _later("loops_apart", "with_loops_apart", _holds_programs),
     _later("small", "find_small"),
 )
-PIPELINE = PARTITIONING + FUSING + JOINING
+PIPELINE = PARTITIONING + CHOOSING + FUSING + JOINING
 
 
 def schedule_module(module: Module, context: Context, seconds: dict[str, float]) -> Module:
-    """The module after those of the `FUSING` and `JOINING` passes that can change it; unchanged if fusion is off."""
+    """The module after those of the `CHOOSING`, `FUSING` and `JOINING` passes that can change it; unchanged if fusion is off."""
     if config.shardwise_fused != "auto":
         return module
     spread = context.env.spread
+    if _has_equations(module.program, devices_part):
+        module = run_passes(CHOOSING, module, context, seconds)
     if _has_large_values(module, spread):
         module = run_passes(FUSING, module, context, seconds)
     if _has_small_parts(module, spread):

@@ -102,6 +102,11 @@ LOOP_APART: Final = 1 << 11
 LOOP_PART: Final = 1 << 22
 # Additions on a device from which it pays: a part takes some 10 us besides.
 LOOP_LEAST: Final = 1 << 19
+# Additions in all, and per element of the results, up to which devices compute what only others of them take, rather than each group of
+# devices its own branch, for which blocks are cut and results put together: 2 * x on even devices and x + 1 on odd ones take 4 us together
+# and 32 apart for 512 elements, 55 and 114 for 2**18; exp and tanh of these 160 both ways, sin and erf 274 and 209.
+CHOICE: Final = 1 << 17
+CHOICE_ELEMENT: Final = 8
 # Bytes of scratch memory on the stack, of which a thread of Python may have little; more comes with the call.
 SMALL_STACK: Final = 1 << 15
 # Additions, tens of microseconds, from which other threads of Python may run meanwhile: to hand over their lock takes
@@ -255,6 +260,9 @@ PANEL_LEAST_ROWS: Final = 64
 PANEL_SHARES: Final = 16
 # Products of a call: beyond, each is so small that its list would be felt.
 PANEL_MATRICES: Final = 1 << 13
+# Multiplications of each product of a stack from which panels pay: a kernel for stacks has smaller ones in one loop. Ring attention of
+# f32[4, 1024, 64] over 64 devices, each of which multiplies 16 x 64 x 16, takes 34 ms so, 39 by panels; its gradient 85 and 100.
+PANELS_LEAST_PRODUCT: Final = 3 << 13
 # Bytes of a product's result from which panels pay: a smaller one stays in the cache until the group after it reads it.
 PANELS_FROM: Final = 1 << 20
 # What is laid out anew for a panel, in elements per element of the panel: where it is more, a product loses more in

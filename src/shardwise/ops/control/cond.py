@@ -40,6 +40,7 @@ from shardwise.ops.control.regions import (
     no_rule,
     run_masked,
 )
+from shardwise.ops.control.some_devices import SomeDevices, runs_apart
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.elementwise.comparison import ne
 from shardwise.ops.elementwise.selection import clamp
@@ -87,36 +88,61 @@ def _cond_partition(region: Any, eqn: Equation) -> None:
 
 
 def _cond_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
-    return _BranchKernel([loop_plan(b, env, 0, len(b.inputs)) for b in params["branches"]])
+    branches: tuple[Program, ...] = params["branches"]
+    plans = [loop_plan(b, env, 0, len(b.inputs)) for b in branches]
+    return _BranchKernel(plans, SomeDevices(branches, env) if runs_apart(branches, env, in_types[0].vma) else None)
 
 
 class _BranchKernel:
     """Branches over an index and blocks; handed these in a list, it may write over blocks that nothing else refers to."""
 
-    __slots__ = ("_last", "_plans")
+    __slots__ = ("_apart", "_last", "_plans")
 
-    def __init__(self, plans: Sequence[Callable[[list[Ndarray]], tuple[Ndarray, ...]]]) -> None:
+    def __init__(
+        self, plans: Sequence[Callable[[list[Ndarray]], tuple[Ndarray, ...]]], apart: SomeDevices | None
+    ) -> None:
         self._plans = plans
+        self._apart = apart
         self._last = len(plans) - 1
 
     def __call__(self, index: Ndarray, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         if index.size == 1:
             return self._plans[min(max(index.item(), 0), self._last)](list(blocks))  # the caller refers to them all
-        index = index.clip(0, self._last)
+        found = self._some(index, list(blocks), ())
+        if found is not None:
+            return found[0]
+        index, mask = index.clip(0, self._last), active()
         outs: tuple[Ndarray, ...] | None = None
-        for i in _branches_taken(index, active()):
+        for i in _branches_taken(index, mask):
             here, plan = index == i, self._plans[i]
             new = run_masked(here, lambda *given, plan=plan: plan(list(given)), blocks)
             outs = new if outs is None else tuple(choose_by_mask(here, n, o) for n, o in zip(new, outs, strict=True))
         assert outs is not None
         return outs
 
+    def _some(
+        self, index: Ndarray, blocks: list[Ndarray], free: Sequence[int]
+    ) -> tuple[tuple[Ndarray, ...], list[int]] | None:
+        """Each branch on the devices that take it; None where all take part in all."""
+        if self._apart is None or active() is not None:
+            return None
+        return self._apart(index.clip(0, self._last), blocks, free)
+
     def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
         """The results, written over blocks that nothing but the list can reach: not of what is not in `free`."""
-        del free
-        index, *given = blocks
+        index = blocks[0]
         if index.size != 1:
-            return self(index, *given)
+            del blocks[0]
+            try:
+                found = self._some(index, blocks, [i - 1 for i in free])
+            finally:
+                blocks.insert(0, index)
+            if found is None:
+                return self(*blocks)
+            for n in found[1]:
+                blocks[n + 1] = None  # type: ignore[call-overload]  its memory is a result's
+            return found[0]
+        index, *given = blocks
         blocks.clear()
         try:
             return self._plans[min(max(index.item(), 0), self._last)](given)

@@ -155,7 +155,8 @@ class _Maker:
             return None
         dims = eqn.params["dimension_numbers"]
         plan = gemm_plan(self.env.lead, dims, sum_dims, a.shape, a.strides, b.shape, b.strides, a.itemsize, True)
-        return None if plan.elementwise or plan.out_perm is not None else plan
+        small = plan.matrices > 1 and plan.rows_each * plan.columns * plan.depth < costs.PANELS_LEAST_PRODUCT
+        return None if small or plan.elementwise or plan.out_perm is not None else plan
 
     def _second(self, eqn: Equation, met: Met, shown: Ndarray, first: GemmPlan) -> GemmPlan | None:
         """The product after the group, if its left operand has the rows and columns of the product before."""
