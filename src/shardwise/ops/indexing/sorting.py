@@ -93,7 +93,7 @@ def _sort_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
     key, *others = ins
     length = key.shape[params["dimension"]]
     name = "argsort" if others else "sort_short" if length <= SHORT else "sort"
-    return Steps(name, len(ins) * key.size * log2(max(length, 2)))
+    return Steps(name, len(ins) * key.size * log2(max(length, 2)), size=length)
 
 
 sort_p = define_op(
@@ -225,6 +225,13 @@ def _top_k_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, k: int, axis:
     return [values, places], [take_along(tangents[0], places, axis), None]
 
 
+def _top_k_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
+    """A look at each element. The size: for each look, how many more those take that are put in their place of a sorted list."""
+    x, k = ins[0], params["k"]
+    length = max(x.shape[params["axis"]], 1)
+    return Steps("top_k", float(x.size), size=row_selection.insertion_steps(k, length) / length)
+
+
 top_k_p = define_op(
     "top_k",
     jvp=_top_k_jvp,
@@ -233,7 +240,7 @@ top_k_p = define_op(
     kernel=_top_k_kernel,
     rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),
     partition=top_k_partition,
-    algorithm=lambda ins, outs, params: Steps("top_k", float(ins[0].size)),
+    algorithm=_top_k_algorithm,
     multiple_results=True,
     small=SmallForm(
         later("shardwise.ops.indexing.small_selection", "write_top_k"),

@@ -398,7 +398,7 @@ slogdet_p = define_matrix_op(
     determinants.slogdet,
     rules=("jvp",),
     makes_nan=True,
-    algorithm=of_matrix("lu", lu_flops),
+    algorithm=of_matrix("lu/determinant", lu_flops),
     small=_determinants_form("slogdet"),
 )
 
@@ -416,7 +416,7 @@ det_p = define_matrix_op(
     multiple=False,
     rules=("jvp",),
     makes_nan=True,
-    algorithm=of_matrix("lu", lu_flops),
+    algorithm=of_matrix("lu/determinant", lu_flops),
     small=_determinants_form("det"),
 )
 
