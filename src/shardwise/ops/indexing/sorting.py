@@ -30,7 +30,7 @@ from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, later
 from shardwise.ops.rules.dims import dim_index
-from shardwise.ops.rules.in_rows import in_rows
+from shardwise.ops.rules.in_rows import in_rows, rows_at_once
 from shardwise.ops.rules.order import comparable, sorted_rows
 from shardwise.ops.shapes.iota import broadcasted_iota
 from shardwise.runtime.blocks import with_dim_at
@@ -96,6 +96,13 @@ def _sort_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
     return Steps(name, len(ins) * key.size * log2(max(length, 2)), size=length)
 
 
+def _sort_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """The order of the rows that are sorted at once, where operands are put in that of others."""
+    if len(ins) == 1:
+        return 0
+    return 8 * rows_at_once(ins[0].shape, params["dimension"]) * ins[0].shape[params["dimension"]]
+
+
 sort_p = define_op(
     "sort",
     jvp=_sort_jvp,
@@ -107,6 +114,7 @@ sort_p = define_op(
     explicit=_sort_specs,
     partition=sort_partition,
     algorithm=_sort_algorithm,
+    workspace=_sort_workspace,
     arranges=True,
     small=SmallForm(
         later("shardwise.ops.indexing.small_sorting", "write_sort"),

@@ -10,6 +10,9 @@ from math import prod
 
 from shardwise.ir.op import Params, Steps, Types
 
+QR_WORK = 64  # elements per column that LAPACK's routines for QR work with
+_COLUMNS = 128  # of a block, of most processors
+BLOCKED = 256  # rows from which a Cholesky factorization runs in blocks
 _SQUARE = 10  # how much more the decomposition of a square matrix takes than a product of two
 
 
@@ -59,6 +62,36 @@ def triangular_steps(ins: Types, outs: Types, params: Params) -> Steps:
     """A solution per column."""
     n = ins[0].shape[-1]
     return Steps("triangular_solve", _width(ins) * float(n * outs[0].size), n, n)
+
+
+def cholesky_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """The upper factor, of which the lower one is made, of a matrix that is factored in blocks."""
+    matrix, n = ins[0], ins[0].shape[-1]
+    if n < BLOCKED or matrix.dtype.kind != "f":
+        return 0
+    return n * -(-n // _COLUMNS) * _COLUMNS * matrix.itemsize
+
+
+def lu_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """The factors of one matrix of a stack as LAPACK gives them."""
+    return prod(ins[0].shape[-2:]) * ins[0].itemsize
+
+
+def solve_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """Which elements of the results are finite."""
+    return outs[0].size
+
+
+def eig_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """A copy of the matrix, and vectors of each side as LAPACK gives them: real and imaginary parts apart."""
+    sides = sum(bool(params[side]) for side in ("left", "right"))
+    return (1 + 2 * sides) * prod(ins[0].shape[-2:]) * ins[0].itemsize
+
+
+def qr_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """The packed factors, what the rows of q are made from, and work of both, for one matrix of a stack at a time."""
+    work = 2 * QR_WORK * ins[0].shape[-1]
+    return (prod(ins[0].shape[-2:]) + prod(outs[0].shape[-2:]) + work) * ins[0].itemsize
 
 
 def _width(ins: Types) -> float:

@@ -13,7 +13,7 @@ from shardwise.ir import Array, Equation, Shown, bind
 from shardwise.ops.linalg import lapack
 from shardwise.ops.linalg.decompositions import symmetrize
 from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, define_matrix_op, square_size
-from shardwise.ops.linalg.matrix_steps import of_matrix, svd_flops
+from shardwise.ops.linalg.matrix_steps import eig_workspace, of_matrix, svd_flops
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import slice_in_dim
 
@@ -76,6 +76,7 @@ eig_p = define_matrix_op(
         empty=("implementation",),
     ),
     algorithm=of_matrix("eig", lambda m, n: n**3, vectors=("left", "right")),
+    workspace=eig_workspace,
     small=as_steps("eig", "rights_alone"),
 )
 

@@ -1,6 +1,6 @@
 """This machine as one that can be planned for: what our own kernels reach on it, measured once and kept on disk.
 
-The measurement takes about ten seconds. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
+The measurement takes some ten seconds. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
 threads or the version changes; without that folder it is made in each process.
 """
 
