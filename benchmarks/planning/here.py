@@ -131,6 +131,7 @@ def _watched(family: str, name: str, prepare: Callable[[], Callable[[], Any]]) -
     """A program with what the engine compiles for a call of it."""
     from shardwise import block_until_ready
     from shardwise.engine.compile import observe_programs
+    from shardwise.runtime.machine import settle_drafts
 
     counts: list[list[Any]] = []
 
@@ -149,6 +150,7 @@ def _watched(family: str, name: str, prepare: Callable[[], Callable[[], Any]]) -
         block_until_ready(call())
         before = [n for _, n in counts]
         block_until_ready(call())
+        settle_drafts()
     runs = [(executable, n - b) for (executable, n), b in zip(counts, before, strict=True) if n > b]
     return Program(family, name, call, runs)
 

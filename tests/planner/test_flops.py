@@ -6,9 +6,18 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import Var, trace_program
+from shardwise.ops.elementwise import unary
 from shardwise.ops.elementwise.binary import rem_p
 from shardwise.ops.elementwise.transcendental import log_p
-from shardwise.planner.flops import operations_of, product_flops_of, product_of, touched_bytes, work_of
+from shardwise.ops.reductions import arg_extrema
+from shardwise.planner.flops import (
+    chained_operations,
+    operations_of,
+    product_flops_of,
+    product_of,
+    touched_bytes,
+    work_of,
+)
 from tests.planner.device_programs import array, program_of
 
 
@@ -125,3 +134,27 @@ def test_a_scatter_that_adds_computes_once_per_element_of_its_updates():
         return sum(operations_of(e).arithmetic for e in program.equations)
 
     assert (arithmetic(lax.scatter_add), arithmetic(lax.scatter)) == (24, 0)
+
+
+def test_operations_that_wait_for_one_another():
+    def f(x):
+        def step(c, _):
+            a, b = c
+            return ((a * b + 1) * a, b - 1), None  # three in a chain, and one beside them
+
+        return [*lax.scan(step, (x, x), None, 7)[0]]
+
+    assert chained_operations(program_of(f, array(3)).equations) == 7 * 3
+    assert chained_operations(program_of(lambda x: [x + 1], array(3)).equations) == 0
+
+
+def test_functions_cost_what_was_measured_of_operands_of_their_kind():
+    def transcendentals(f, operand, costs):
+        return work_of(program_of(lambda x: [f(x)], operand).equations, function_costs=costs).transcendentals
+
+    x, i, z = array(8, 4), array(8, 4, dtype="int32"), array(8, 4, dtype="complex64")
+    costs = {arg_extrema.argmax_p: 1.0, (arg_extrema.argmax_p, "down"): 3.0, (unary.abs_p, "c"): 5.0}
+    assert transcendentals(lambda x: jnp.argmax(x, 1), x, costs) == 32
+    assert transcendentals(lambda x: jnp.argmax(x, 0), x, costs) == 3 * 32
+    assert transcendentals(jnp.abs, z, costs) == 5 * 32
+    assert transcendentals(jnp.abs, i, costs) == transcendentals(jnp.abs, x, costs) == 0

@@ -75,7 +75,7 @@ def test_an_update_of_a_value_that_is_still_needed_copies_it():
 
 def test_places_that_are_looked_up_are_counted():
     def lookups(f, *types):
-        return next(p.lookups[:2] for g in kernels(f, *types) for p in g.passes if any(p.lookups))
+        return next(p.lookups[:2] for g in kernels(f, *types) for p in g.passes if p.lookups.places)
 
     places = array(20000)  # fewer run as small programs
     assert lookups(lambda x, i: x[i.astype(int)], X, places) == (20000, 0)
@@ -84,7 +84,7 @@ def test_places_that_are_looked_up_are_counted():
 
 
 def lookups(f, *types):
-    (found,) = [p.lookups for g in kernels(f, *types) for p in g.passes if any(p.lookups)]
+    (found,) = [p.lookups for g in kernels(f, *types) for p in g.passes if p.lookups.places]
     return found
 
 
@@ -93,6 +93,22 @@ def test_places_of_a_row_lie_in_that_row():
     assert (found.elements, found.span) == (512 * 1024, 1024 * 4)
     found = lookups(lambda x, i: x[i], array(1 << 19), array(1 << 19, dtype="int32"))
     assert (found.elements, found.span) == (1 << 19, N)
+
+
+def test_columns_are_looked_up_element_by_element():
+    found = lookups(lambda x, i: x[:, i.astype(int)], X, array(300))
+    assert (found.windows, found.pieces, found.width) == (300, 512, 512 * 4)
+    assert lookups(lambda x, i: x[i.astype(int)], X, array(20000)).pieces == 1
+
+
+def test_rows_that_a_loop_reads_again_come_from_near():
+    def f(x, y):
+        return jnp.einsum("bi,bj->bij", x, y)
+
+    (part,) = [p for g in kernels(f, array(300, 40), array(300, 50)) for p in g.passes]
+    assert part.cached == (40 - 1) * 300 * 50 * 4 // 2
+    (part,) = [p for g in kernels(lambda x: x * 2 + 1, X) for p in g.passes]
+    assert part.cached == 0
 
 
 def test_windows_under_vmap_are_looked_up():
@@ -108,4 +124,4 @@ def test_windows_under_vmap_are_looked_up():
     found = lookups(jax.vmap(write), X, array(512, dtype="int32"), array(512, 8))
     assert (found.windows, found.combined, found.updates) == (512, 512 * 8, True)
     (one,) = [p for g in kernels(window, array(1 << 16), array(dtype="int32")) for p in g.passes]
-    assert not any(one.lookups)  # one place is a view, or a copy
+    assert not one.lookups.places  # one place is a view, or a copy

@@ -27,14 +27,16 @@ class Steps(NamedTuple):
     """The work of a kernel that runs an algorithm.
 
     Attributes:
-        algorithm: its name; "" where there is none.
+        algorithm: its name; "" where there is none. Of a variant "name/variant".
         number: how many steps it takes, many of which can run at once.
         turns: how many of them wait for each other: the columns of a factorization.
+        size: by which a step takes more or less time: the elements of a row, the shorter side of a matrix.
     """
 
     algorithm: str
     number: float
     turns: float = 1.0
+    size: float = 1.0
 
 
 RuleFn = Callable[[Types, Types, Params], Rule]

@@ -20,7 +20,7 @@ from shardwise.planner.axes import MeshPlacement
 from shardwise.planner.causes import HOST
 from shardwise.planner.copies import op_name
 from shardwise.planner.efficiency import BESIDE, Seconds, kernel_seconds, reach_of, stays_near
-from shardwise.planner.flops import work_of
+from shardwise.planner.flops import chained_operations, work_of
 from shardwise.planner.launches import before_trips, between_trips, more_kernels
 from shardwise.planner.links import SHIFT, cross_axes
 from shardwise.planner.machine import Machine
@@ -167,11 +167,11 @@ class _Clock:
         others, own = part.equations, 0.0
         if chip.steps:
             others, own = without_steps(part.equations, chip.steps, chip.turns)
+        own += chip.chained * chained_operations(part.equations) if chip.chained else 0.0
         work = work_of(others, function_costs=chip.function_costs)
         inside = math.fsum(n for v, n in part.touched.items() if v in near)
         far = math.fsum(part.touched.values()) - inside
-        written = math.fsum(part.touched.get(v, 0) for v in writes if v not in near)
-        written = min(written, far)
+        written = min(far, math.fsum(part.touched.get(v, 0) for v in writes if v not in near))
         down = far - written if chip.rates is not None and any(map(reduces_columns, part.equations)) else 0.0
         took = kernel_seconds(work, far, inside, chip, part.cached, copies, part.lookups, own, written, down)
         took = Seconds(took.total + more_kernels(part.equations, chip), took.bound)

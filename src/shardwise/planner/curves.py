@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -63,3 +63,12 @@ def at_size(points: Sequence[Point], size: float) -> float:
     share = math.log(size / before[0]) / math.log(point[0] / before[0])
     low, high = (max(figure, 1e-15) for figure in (before[1], point[1]))
     return low * (high / low) ** share
+
+
+def curves_by_name(figures: Mapping[str, float]) -> dict[str, tuple[Point, ...]]:
+    """Figures under a name and a size as a curve per name."""
+    found: dict[str, list[Point]] = {}
+    for figure, value in figures.items():
+        name, _, size = figure.rpartition(" ")
+        found.setdefault(name, []).append((float(size), value))
+    return {name: tuple(sorted(points)) for name, points in found.items()}

@@ -94,7 +94,7 @@ def kernel_seconds(
         cached: bytes of rows that the kernel itself has just had in the cache; they are read while memory is.
         copies: for how many devices it runs, where one chip stands for several.
         lookups: the places that a gather or scatter goes to.
-        own: seconds of algorithms of their own; on a CPU besides those of their bytes.
+        own: seconds of algorithms of their own, which run while memory is read.
         written: those of `far_bytes` that are written.
         down: those that a sum over other dims than the last reads.
     """
@@ -111,8 +111,7 @@ def kernel_seconds(
         matrix += math.fsum(_packing_seconds(p, chip.rates) for p in work.products)
     if near_bytes and chip.vmem_bandwidth:
         memory += near_bytes / chip.vmem_bandwidth
-    if chip.platform != "cpu":  # steps run while memory is read; on a CPU their bytes were measured apart
-        vector, own = vector + own, 0.0
+    vector += own
     one_by_one = chip.platform == "cpu"
     compute = copies * (matrix + vector if one_by_one else max(matrix, vector))
     if cached and chip.vmem_bandwidth:
@@ -120,12 +119,12 @@ def kernel_seconds(
     places = _place_seconds(lookups, chip)
     memory = copies * (memory + _lookup_seconds(lookups, chip) if places is None else max(memory, places))
     packs = matrix and one_by_one and chip.rates is None
-    longest = copies * own + (compute + memory if packs else max(compute, memory))
+    longest = compute + memory if packs else max(compute, memory)
     # What is all in on-chip memory starts at once; a kernel that reads or writes the memory first waits for it.
     overhead = chip.overhead if far_bytes or chip.platform != "tpu" else 0.0
-    if chip.lookups_overhead and any(lookups):
+    if chip.lookups_overhead and lookups.places:
         overhead = chip.lookups_overhead
-    bound = "latency" if longest < overhead else "flops" if copies * own + compute >= memory else "memory"
+    bound = "latency" if longest < overhead else "flops" if compute >= memory else "memory"
     return Seconds(longest + overhead, bound)
 
 
@@ -153,7 +152,9 @@ def _packing_seconds(product: Product, rates: Rates) -> float:
 def _place_seconds(lookups: Lookups, chip: Chip) -> float | None:
     """Seconds for the places of gathers and scatters with their bytes; None of a machine that knows them without."""
     costs = chip.put if lookups.updates else chip.taken
-    return None if costs is None else (lookups.windows + lookups.elements) * costs.at(lookups.width, lookups.span)
+    if costs is None:
+        return None
+    return lookups.places * lookups.pieces * costs.at(lookups.width / lookups.pieces, lookups.span)
 
 
 def written_kernel_seconds(

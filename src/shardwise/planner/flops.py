@@ -21,6 +21,7 @@ from shardwise.ir import (
     ExactParams,
     Groups,
     Literal,
+    Loop,
     Op,
     Program,
     ShapedArray,
@@ -107,13 +108,16 @@ class Work:
         return self.product_flops + self.vector
 
 
-_NOT_MEASURED: Mapping[Op, float] = {}
+Costly = (
+    Op | tuple[Op, str]
+)  # a function, or with the kind of its first operand; a reduction that goes down columns: "down"
+_NOT_MEASURED: Mapping[Costly, float] = {}
 
 
 def work_of(
     equations: Iterable[Equation],
     known: dict[Program, Work] | None = None,
-    function_costs: Mapping[Op, float] = _NOT_MEASURED,
+    function_costs: Mapping[Costly, float] = _NOT_MEASURED,
 ) -> Work:
     """The work of equations; of loops that of all rounds with their tests, one where their number is not known, of branches the most
     of each amount.
@@ -144,7 +148,7 @@ def work_of(
             products.append(found.product)
         arithmetic += found.arithmetic
         functions += found.functions
-        cost = function_costs.get(op)
+        cost = _cost_of(eqn, op, function_costs) if function_costs else None
         if cost is not None:
             transcendentals += cost * (found.functions + found.arithmetic)
         elif op.collective is None:
@@ -154,8 +158,20 @@ def work_of(
     return Work(tuple(products), vector, transcendentals, arithmetic, functions, moved)
 
 
+def _cost_of(eqn: Equation, op: Op, costs: Mapping[Costly, float]) -> float | None:
+    """The elements of exp that one of a function costs, if that was measured: of operands of its kind, or at all."""
+    kind = eqn.inputs[0].aval.dtype.kind if eqn.inputs else "f"
+    if op.fold is not None and eqn.inputs[0].aval.ndim - 1 not in eqn.params.get("axes", ()):
+        kind = DOWN
+    cost = costs.get((op, kind))
+    return costs.get(op) if cost is None and kind != "c" else cost
+
+
+DOWN = "down"  # of a reduction of all columns at once
+
+
 def _inner_work(
-    eqn: Equation, known: dict[Program, Work], function_costs: Mapping[Op, float]
+    eqn: Equation, known: dict[Program, Work], function_costs: Mapping[Costly, float]
 ) -> list[tuple[Work, int]]:
     """The work of the programs that an equation holds, with how often they run; none where it holds none."""
     region = region_of(eqn)
@@ -170,6 +186,32 @@ def _inner_work(
         return [(_most(inner), 1)]
     rounds = rounds_of(eqn)
     return [(work, 1 if rounds is None else rounds) for work in inner]
+
+
+def chained_operations(equations: Iterable[Equation]) -> float:
+    """How many operations of loops that these equations hold wait for one another, as each round does for the one before."""
+    total = 0.0
+    for eqn in equations:
+        region = region_of(eqn)
+        if isinstance(region, Loop):
+            own = (_longest_chain(p) + chained_operations(p.equations) for p in region.programs)
+            total += (rounds_of(eqn) or 1) * math.fsum(own)
+        elif region is None:
+            total += math.fsum(chained_operations(p.equations) for _, p in subprograms(eqn.params))
+    return total
+
+
+def _longest_chain(program: Program) -> int:
+    """The most operations of one run of a program that wait for one another."""
+    behind: dict[Atom, int] = {}
+    for eqn in program.equations:
+        before = max((behind.get(a, 0) for a in eqn.inputs), default=0)
+        behind.update(dict.fromkeys(eqn.outputs, before if _moves(eqn.op) else before + 1))
+    return max(behind.values(), default=0)
+
+
+def _moves(op: Op) -> bool:
+    return op.view or op.arranges or op.boxes is not None or (op.emit is not None and op.emit.moves)
 
 
 def _most(works: Sequence[Work]) -> Work:

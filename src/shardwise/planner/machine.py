@@ -9,8 +9,8 @@ from typing import NamedTuple, overload
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
-from shardwise.ir import Op
-from shardwise.planner.curves import PlaceCosts, Rates
+from shardwise.planner.curves import PlaceCosts, Point, Rates
+from shardwise.planner.flops import Costly
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,9 @@ class Chip:
         units: how many of those tiles run at once.
         rates: bytes/s by how many a kernel touches; None: `hbm_bandwidth` of all.
         transcendental: elements/s of exp, log, tanh and their kin.
-        function_costs: elements of exp that one of another function costs, by op; of those that are not there the ops know it.
+        function_costs: elements of exp that one of another function costs, by op, or op and kind of its operand
+            (`planner.flops`); of those that are not there the ops know it.
+        chained: seconds of an operation of a loop in a kernel whose next one waits for it.
         overhead: seconds from the end of one kernel to the start of the next.
         product_overhead: seconds for each product of a batch, besides those of its work.
         lookup, element: seconds for each place that a gather or scatter goes to, besides those of its bytes, where it moves several
@@ -41,7 +43,7 @@ class Chip:
         far_lookups: how much longer they take in a value that no cache holds.
         taken, put: seconds of a place with its bytes, of gathers and of scatters, in the place of those four.
         lookups_overhead: seconds until a gather or scatter begins, as `overhead`; 0: that.
-        steps: seconds of a step of ops with algorithms of their own, by algorithm (`planner.steps`).
+        steps: seconds of a step of ops with algorithms of their own, by algorithm (`planner.steps`), or those by the size.
         turns: seconds of what such algorithms do one after the other, by algorithm, besides their steps.
         grid_step: seconds of a step of the grid of a kernel that a program brings along, at least; 0: steps run at once.
         host_bandwidth: bytes/s one way between a device's memory and the host's; 0 where they are one memory.
@@ -60,7 +62,8 @@ class Chip:
     units: int = 1
     rates: Rates | None = None
     transcendental: float = 0.0
-    function_costs: Mapping[Op, float] = field(default_factory=dict[Op, float])
+    function_costs: Mapping[Costly, float] = field(default_factory=dict[Costly, float])
+    chained: float = 0.0
     overhead: float = 0.0
     product_overhead: float = 0.0
     lookup: float = 0.0
@@ -73,7 +76,7 @@ class Chip:
     taken: PlaceCosts | None = None
     put: PlaceCosts | None = None
     lookups_overhead: float = 0.0
-    steps: Mapping[str, float] = field(default_factory=dict[str, float])
+    steps: Mapping[str, float | Sequence[Point]] = field(default_factory=dict[str, float | Sequence[Point]])
     turns: Mapping[str, float] = field(default_factory=dict[str, float])
     grid_step: float = 0.0
     host_bandwidth: float = 0.0

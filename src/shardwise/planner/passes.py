@@ -19,6 +19,8 @@ from shardwise.planner.work import NO_LOOKUPS, Group, Lookups, Pass
 from shardwise.runtime import costs
 from shardwise.runtime.fused import Graph, IterationSpace, fused
 
+_LOADS = 2  # so many bytes are loaded from near in the time in which one is read and written
+
 
 def held_program(eqn: Equation) -> Program | None:
     """The program that a kernel computes as one, on the operands of the equation; None for others."""
@@ -65,19 +67,22 @@ def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Progr
 
 def lookups_of(equations: Sequence[Equation]) -> Lookups:
     """The places that a kernel goes to that gathers or scatters."""
-    found = [places for eqn in equations if any(places := _lookups(eqn))]
+    found = [places for eqn in equations if (places := _lookups(eqn)).places]
     if len(found) < 2:
         return found[0] if found else NO_LOOKUPS
-    windows, elements, spans, updates, combined, repeats, _ = zip(*found, strict=True)
+    windows, elements, spans, updates, combined, repeats, _, _ = zip(*found, strict=True)
     count = sum(windows) + sum(elements)
     width = sum(p.width * (p.windows + p.elements) for p in found) / count
-    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined), sum(repeats), width)
+    pieces = sum(p.pieces * (p.windows + p.elements) for p in found) / count
+    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined), sum(repeats), width, pieces)
 
 
 def _lookups(eqn: Equation) -> Lookups:
     if eqn.op.at_positions:
         count = math.prod(np.broadcast_shapes(*(a.aval.shape for a in eqn.inputs[1:])))
-        return _lookups_of(count, eqn.outputs[0].aval, _span(eqn, 1), False)
+        taken, table, read = eqn.outputs[0].aval, eqn.inputs[0].aval, eqn.params["read"]
+        run = dict(zip(read.at, read.spans, strict=True)).get(table.ndim - 1)
+        return _in_pieces(_lookups_of(count, taken, _span(eqn, 1), False), taken.size, table.shape[-1], run)
     op, params, _ = unwrap_op(eqn.op, eqn.params)
     op, params, types = join_columns(op, params, tuple(a.aval for a in eqn.inputs))
     found = None if op.indexed is None else op.indexed(params, types)
@@ -92,6 +97,8 @@ def _lookups(eqn: Equation) -> Lookups:
     taken = types[-1 if found.vectors else 1] if op.updates else eqn.outputs[0].aval
     moved = taken.size
     places = _lookups_of(count, taken, _span(eqn, found.first), op.updates)
+    run = dict(zip(found.dims, found.sizes, strict=True)).get(types[0].ndim - 1)
+    places = _in_pieces(places, taken.size, types[0].shape[-1], run)
     if not op.updates:
         return places
     return places._replace(combined=moved if places.windows else 0, repeats=moved / max(types[0].size, 1))
@@ -118,6 +125,13 @@ def _lookups_of(count: int, moved: ShapedArray, span: int, updates: bool) -> Loo
     return Lookups(0, count, span, updates, width=width)
 
 
+def _in_pieces(places: Lookups, moved: int, length: int, run: int | None) -> Lookups:
+    """The places of windows of which `run` elements lie side by side, of a row of `length` elements; None: all of a row."""
+    if not places.windows or not run or run >= length:
+        return places
+    return places._replace(pieces=max(1.0, moved / places.windows / run))
+
+
 def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom]) -> tuple[Pass, ...]:
     graph = graph_of(eqn)
     fits = _row_bytes(graph.space, eqn) <= costs.FUSED_CACHED
@@ -126,6 +140,7 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
     found: list[Pass] = []
     for p in range(graph.passes):
         touched: dict[Var, int] = {}
+        loaded: dict[Atom, int] = {}
         cached = sum(v.aval.nbytes for v in graph.saved[p])
         for number in graph.used(p):
             if number >= len(graph.accesses):
@@ -140,13 +155,28 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
             elif operand in read and fits:
                 cached += operand.aval.nbytes
             else:
-                _add(touched, root_of(operand, roots), operand.aval.nbytes)
+                root = root_of(operand, roots)
+                loaded[root] = loaded.get(root, 0) + _loaded_bytes(operand.aval, root.aval, graph.space.shape)
+                _add(touched, root, operand.aval.nbytes)
             read.add(operand)
+        again = sum(max(0, nbytes - root.aval.nbytes) for root, nbytes in loaded.items())
+        cached += again // _LOADS
         held = {v for saved in graph.saved[:p] for v in saved}
         cached += sum(v.aval.nbytes for v in held if any(v is a for a in graph.reads(p)))
         places = lookups_of([e for e in graph.needed[p] if e.op.at_positions])
         found.append(Pass((*graph.rows[p], *graph.needed[p], *graph.folds[p]), touched, cached, places))
     return tuple(found)
+
+
+def _loaded_bytes(operand: ShapedArray, root: ShapedArray, shape: tuple[int, ...]) -> int:
+    """The bytes of an operand, a view of `root`, that a loop over such a shape loads: a row again in each round of a dim that it has not.
+
+    What does not change along the last dim stays in a register.
+    """
+    rows = operand.ndim > 1 and root.ndim > 0 and root.shape[-1] == operand.shape[-1]
+    if not rows or len(shape) != operand.ndim or operand.shape[-1] != shape[-1]:
+        return min(operand.nbytes, root.nbytes)
+    return max(operand.nbytes, math.prod(shape) * operand.itemsize)
 
 
 def _row_bytes(space: IterationSpace, eqn: Equation) -> int:

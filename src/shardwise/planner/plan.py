@@ -24,7 +24,7 @@ from shardwise.planner.links import crossing_of
 from shardwise.planner.machine import Machine
 from shardwise.planner.memory import Memory, memory_of
 from shardwise.planner.result import Plan, Schedule, Traffic
-from shardwise.planner.steps import steps_of
+from shardwise.planner.steps import StepCost, named_figure, steps_of
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
 from shardwise.planner.written_kernels import products_of_kernel, too_large
@@ -166,14 +166,14 @@ def _too_large(parts: Sequence[Group], machine: Machine) -> Iterator[str]:
         yield from _too_large(group.body, machine)
 
 
-def _note_algorithms(parts: Sequence[Group], figures: Mapping[str, float], without: dict[str, Equation]) -> None:
+def _note_algorithms(parts: Sequence[Group], figures: Mapping[str, StepCost], without: dict[str, Equation]) -> None:
     """Add to `without` the first equation of each algorithm without a measured figure; products count by their FLOPs."""
     for group in parts:
         for eqn in group.equations:
             if eqn.op.emit is not None or eqn.op.product or unwrap_op(eqn.op, eqn.params)[0].algorithm is None:
                 continue
             name = steps_of(eqn).algorithm
-            if name not in figures:
+            if name and named_figure(name, figures) is None:
                 without.setdefault(name, eqn)
         _note_algorithms(group.body, figures, without)
 

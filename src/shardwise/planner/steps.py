@@ -1,30 +1,54 @@
 """Steps of ops whose kernels run an algorithm (`Op.algorithm`): sorts, Fourier transforms, factorizations, running reductions, random bits.
 
 In: an equation with local types. Out: the algorithm and how many of its steps the equation takes. What a step takes is a figure of the
-machine (`Chip.steps`); a machine without that figure counts only the bytes of such an op.
+machine (`Chip.steps`), or several by the size of what is worked on; a machine without that figure counts only the bytes of such an op.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from shardwise.ir import Equation, Steps, unwrap_op
+from shardwise.ir import Branches, Equation, Steps, region_of, rounds_of, subprograms, unwrap_op
 from shardwise.ir.op import Types
+from shardwise.planner.curves import Point, at_size
+
+StepCost = float | Sequence[Point]  # seconds, or those by the size
+_NO_TURNS: Mapping[str, float] = {}
 
 
 def without_steps(
-    equations: Sequence[Equation], figures: Mapping[str, float], turns: Mapping[str, float] | None = None
+    equations: Sequence[Equation], figures: Mapping[str, StepCost], turns: Mapping[str, float] | None = None
 ) -> tuple[Sequence[Equation], float]:
-    """The equations that have no algorithm with a figure, and the seconds of the steps and turns of the others."""
-    taken = [steps_of(eqn) for eqn in equations]
-    if not any(steps.algorithm in figures for steps in taken):
-        return equations, 0.0
-    others = [eqn for eqn, steps in zip(equations, taken, strict=True) if steps.algorithm not in figures]
-    waits = turns or {}
-    return others, math.fsum(
-        s.number * figures.get(s.algorithm, 0.0) + s.turns * waits.get(s.algorithm, 0.0) for s in taken
-    )
+    """The equations that have no algorithm with a figure, and the seconds of the steps and turns of the others, and of those in
+    programs that equations hold."""
+    others = [eqn for eqn in equations if named_figure(steps_of(eqn).algorithm, figures) is None]
+    found = _seconds(equations, figures, turns or _NO_TURNS)
+    return (equations if len(others) == len(equations) else others), found
+
+
+def named_figure(algorithm: str, figures: Mapping[str, StepCost]) -> str | None:
+    """The name under which a machine has the figure of an algorithm: its own, or of a variant that of the algorithm."""
+    names = (algorithm, algorithm.partition("/")[0])
+    return next((name for name in names if name in figures), None)
+
+
+def _seconds(equations: Iterable[Equation], figures: Mapping[str, StepCost], turns: Mapping[str, float]) -> float:
+    total = 0.0
+    for eqn in equations:
+        steps = steps_of(eqn)
+        name = named_figure(steps.algorithm, figures)
+        if name is not None:
+            cost = figures[name]
+            each = cost if isinstance(cost, (int, float)) else at_size(cost, steps.size)
+            total += steps.number * each + steps.turns * turns.get(name, 0.0)
+            continue
+        region = region_of(eqn)
+        programs = [p for _, p in subprograms(eqn.params)] if region is None else region.programs
+        if programs:
+            inner = [_seconds(p.equations, figures, turns) for p in programs]
+            total += max(inner) if isinstance(region, Branches) else (rounds_of(eqn) or 1) * math.fsum(inner)
+    return total
 
 
 def steps_of(eqn: Equation) -> Steps:

@@ -60,6 +60,7 @@ class Lookups(NamedTuple):
         combined: elements that are combined with what is there.
         repeats: how many of them meet at one place, if they are spread evenly.
         width: bytes of a place.
+        pieces: in how many pieces a window lies.
     """
 
     windows: int
@@ -69,6 +70,12 @@ class Lookups(NamedTuple):
     combined: int = 0
     repeats: float = 0.0
     width: float = 0.0
+    pieces: float = 1.0
+
+    @property
+    def places(self) -> int:
+        """All places."""
+        return self.windows + self.elements
 
 
 NO_LOOKUPS = Lookups(0, 0)

@@ -10,6 +10,7 @@ import pytest
 
 import shardwise.planner.machines as machines
 from shardwise.base import config
+from shardwise.ir import Op
 from shardwise.planner import client_of
 from shardwise.planner.machine import Places
 from shardwise.planner.machines import algorithms, find, find_kind, here, names, neighbours, sizes
@@ -208,7 +209,12 @@ def test_this_machine_is_measured_once(tmp_path, monkeypatch):
         assert all(1e7 < rate < 1e13 for curve in chip.rates for _, rate in curve)
         assert all(0 <= costs.at(width, 1 << 20) < 1e-3 for costs in (chip.taken, chip.put) for width in (4, 100, 4096))
         assert all(cost >= 0 for cost in chip.function_costs.values())
-        assert {op.name for op in chip.function_costs} >= {"exp", "erf", "erf_inv_giles", "igamma", "rem"}
+        assert {op.name for op in chip.function_costs if isinstance(op, Op)} >= {"exp", "erf", "erf_inv_giles", "rem"}
+        kinds = {(key[0].name, key[1]) for key in chip.function_costs if isinstance(key, tuple)}
+        assert kinds >= {("div", "i"), ("abs", "c"), ("argmax", "f"), ("argmax", "down")}
+        assert 0 < chip.chained < 1e-3 and all(
+            isinstance(c, tuple) and all(s > 0 for _, s in c) for c in chip.steps.values()
+        )
         monkeypatch.setattr(here, "measure", lambda: pytest.fail("measured again"))
         here.this_machine.cache_clear()
         assert find("here") == machine

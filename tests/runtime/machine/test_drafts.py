@@ -17,7 +17,7 @@ import pytest
 
 from shardwise.base import config
 from shardwise.runtime.machine import generator, llvm, machine_code
-from shardwise.runtime.machine.drafts import calls_that_pay, drafts
+from shardwise.runtime.machine.drafts import calls_that_pay, drafts, settle_drafts
 from shardwise.runtime.machine.machine_code import MachineCode
 
 if not llvm.available() or not llvm._need().compiler().drafts:
@@ -78,6 +78,12 @@ def test_what_is_called_often_is_replaced_and_keeps_its_address():
         assert called(code) == 2.5 and called(code, "term") == 1.25
     assert draft.replaced and code.address == address == made(0.25).address
     assert called(code) == 2.5 and called(code, "term") == 1.25
+
+
+def test_who_measures_waits_for_no_calls():
+    draft = draft_of(made(0.375))
+    settle_drafts()
+    assert draft.replaced and not drafts.take(draft) and called(made(0.375)) == 3.75
 
 
 def test_a_call_with_more_to_do_has_the_best_code_at_once():

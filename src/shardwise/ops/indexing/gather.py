@@ -18,7 +18,7 @@ from shardwise.ir import Array, ElementRead, Equation, ShapedArray, Shown, Small
 from shardwise.ir.explicit import agreed_split, type_error
 from shardwise.ir.indexed import IndexedWindows
 from shardwise.ir.key_uses import HANDS_ON
-from shardwise.ir.op import Params, Types
+from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_reduce import all_reduce, sum_across
 from shardwise.ops.elementwise.casts import refuse_complex_scalar
@@ -264,6 +264,15 @@ def _indexing_of(params: Params, in_types: Types) -> IndexedWindows:
     return IndexedWindows(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims), drops)
 
 
+def _gather_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
+    """Elements of rows that have positions of their own: along the last dim, or "inner" along others."""
+    n: GatherDimensionNumbers = params["dimension_numbers"]
+    if not n.operand_batching_dims or len(n.start_index_map) != 1 or n.offset_dims:
+        return Steps("", 0.0)
+    last = n.start_index_map[0] == ins[0].ndim - 1
+    return Steps("take_along" if last else "take_along/inner", float(outs[0].size), size=ins[0].nbytes)
+
+
 def _element_read(eqn: Equation) -> ElementRead | None:
     """None where other devices have elements."""
     params, table, rank = eqn.params, eqn.inputs[0].aval, eqn.outputs[0].aval.ndim
@@ -310,6 +319,7 @@ gather_p = define_op(
     batch=_gather_batch,
     keys=HANDS_ON,
     indexed=_indexing_of,
+    algorithm=_gather_algorithm,
     shown=Shown(
         empty=("fill_value",),
         absent={"wrap_negative": False, "operand_axes": None},

@@ -134,7 +134,8 @@ def _no_tangent(primals: Any, tangents: Any, **params: Any) -> tuple[Array, None
 
 
 def _halvings(ins: Types, outs: Types, params: Params) -> Steps:
-    return Steps("search", outs[0].size * math.log2(max(ins[0].shape[-1], 2)))
+    length = ins[0].shape[-1]
+    return Steps("search", outs[0].size * math.log2(max(length, 2)), size=length)
 
 
 def _small_search(a: Any, v: Any, *, right: bool) -> Any:

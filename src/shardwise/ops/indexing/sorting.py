@@ -30,7 +30,7 @@ from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, later
 from shardwise.ops.rules.dims import dim_index
-from shardwise.ops.rules.in_rows import in_rows
+from shardwise.ops.rules.in_rows import in_rows, rows_at_once
 from shardwise.ops.rules.order import comparable, sorted_rows
 from shardwise.ops.shapes.iota import broadcasted_iota
 from shardwise.runtime.blocks import with_dim_at
@@ -93,7 +93,14 @@ def _sort_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
     key, *others = ins
     length = key.shape[params["dimension"]]
     name = "argsort" if others else "sort_short" if length <= SHORT else "sort"
-    return Steps(name, len(ins) * key.size * log2(max(length, 2)))
+    return Steps(name, len(ins) * key.size * log2(max(length, 2)), size=length)
+
+
+def _sort_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """The order of the rows that are sorted at once, where operands are put in that of others."""
+    if len(ins) == 1:
+        return 0
+    return 8 * rows_at_once(ins[0].shape, params["dimension"]) * ins[0].shape[params["dimension"]]
 
 
 sort_p = define_op(
@@ -107,6 +114,7 @@ sort_p = define_op(
     explicit=_sort_specs,
     partition=sort_partition,
     algorithm=_sort_algorithm,
+    workspace=_sort_workspace,
     arranges=True,
     small=SmallForm(
         later("shardwise.ops.indexing.small_sorting", "write_sort"),
@@ -225,6 +233,13 @@ def _top_k_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, k: int, axis:
     return [values, places], [take_along(tangents[0], places, axis), None]
 
 
+def _top_k_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
+    """A look at each element. The size: for each look, how many more those take that are put in their place of a sorted list."""
+    x, k = ins[0], params["k"]
+    length = max(x.shape[params["axis"]], 1)
+    return Steps("top_k", float(x.size), size=row_selection.insertion_steps(k, length) / length)
+
+
 top_k_p = define_op(
     "top_k",
     jvp=_top_k_jvp,
@@ -233,7 +248,7 @@ top_k_p = define_op(
     kernel=_top_k_kernel,
     rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),
     partition=top_k_partition,
-    algorithm=lambda ins, outs, params: Steps("top_k", float(ins[0].size)),
+    algorithm=_top_k_algorithm,
     multiple_results=True,
     small=SmallForm(
         later("shardwise.ops.indexing.small_selection", "write_top_k"),

@@ -10,12 +10,12 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.shapes import Ndarray
+from shardwise.ops.linalg.matrix_steps import BLOCKED
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, helpers, run_in_parts
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import blas, product_threads
 
-SMALLEST = 256  # rows from which blocks pay
 _VECTORS = 8  # of a row of a block: sums that are added up side by side
 _TILE = 64  # rows and columns that are transposed at a time
 _PRODUCT_ROWS = 128  # rows of a product, of which those left of the diagonal are computed in vain
@@ -25,7 +25,7 @@ _SHARED = 1 << 20  # multiplications of a product from which a second thread pay
 def cholesky(x: Ndarray) -> Ndarray | None:
     """The lower factors of real matrices, whose lower triangles are read; None where LAPACK is as fast, or alone can do it."""
     n = x.shape[-1]
-    if n < SMALLEST or not x.size or x.dtype.name not in ("float32", "float64") or not x.dtype.isnative:
+    if n < BLOCKED or not x.size or x.dtype.name not in ("float32", "float64") or not x.dtype.isnative:
         return None
     library = blas.library() if available() else None
     if library is None:

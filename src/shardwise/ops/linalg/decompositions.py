@@ -18,7 +18,17 @@ from shardwise.ops.elementwise.selection import select
 from shardwise.ops.elementwise.unary import conj
 from shardwise.ops.linalg import determinants, lapack
 from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, define_matrix_op, square_size
-from shardwise.ops.linalg.matrix_steps import lu_flops, of_matrix, qr_steps, solve_steps, triangular_steps
+from shardwise.ops.linalg.matrix_steps import (
+    cholesky_workspace,
+    lu_flops,
+    lu_workspace,
+    of_matrix,
+    qr_steps,
+    qr_workspace,
+    solve_steps,
+    solve_workspace,
+    triangular_steps,
+)
 from shardwise.ops.products.contract import dot_general
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later
@@ -68,6 +78,7 @@ cholesky_p = define_matrix_op(
     rules=("jvp",),
     small=_factors_form("cholesky", "numbers_fit"),
     algorithm=of_matrix("cholesky", lambda m, n: n**3 / 3),
+    workspace=cholesky_workspace,
 )
 
 
@@ -167,6 +178,7 @@ lu_p = define_matrix_op(
     rules=("jvp",),
     small=_factors_form("lu"),
     algorithm=of_matrix("lu", lu_flops),
+    workspace=lu_workspace,
 )
 
 
@@ -226,6 +238,7 @@ qr_p = define_matrix_op(
     rules=("jvp",),
     partition=later("shardwise.ops.linalg.qr_partition", "qr_partition"),
     algorithm=qr_steps,
+    workspace=qr_workspace,
     small=as_steps("qr", "without_pivots"),
     shown=Shown(renamed={"full": "full_matrices"}, empty=("use_magma",)),
 )
@@ -364,6 +377,7 @@ solve_p = define_matrix_op(
     multiple=False,
     small=_factors_form("solve", "numbers_fit"),
     algorithm=solve_steps,
+    workspace=solve_workspace,
     broadcasts=True,
     rules=("jvp", "transpose"),
     makes_nan=True,
@@ -398,7 +412,7 @@ slogdet_p = define_matrix_op(
     determinants.slogdet,
     rules=("jvp",),
     makes_nan=True,
-    algorithm=of_matrix("lu", lu_flops),
+    algorithm=of_matrix("lu/determinant", lu_flops),
     small=_determinants_form("slogdet"),
 )
 
@@ -416,7 +430,7 @@ det_p = define_matrix_op(
     multiple=False,
     rules=("jvp",),
     makes_nan=True,
-    algorithm=of_matrix("lu", lu_flops),
+    algorithm=of_matrix("lu/determinant", lu_flops),
     small=_determinants_form("det"),
 )
 

@@ -176,10 +176,14 @@ def _half_weights(spectrum: Any, length: int, edge: float, middle: float) -> Any
 def _fft_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
     """Butterflies of complex numbers; a transform of real ones takes half."""
     real = any(t.dtype.kind == "f" for t in (*ins, *outs))
-    butterflies = max(ins[0].size, outs[0].size) * log2(max(prod(params["fft_lengths"]), 2))
+    points = prod(params["fft_lengths"])
+    butterflies = max(ins[0].size, outs[0].size) * log2(max(points, 2))
     if real:
-        return Steps("fft_real", butterflies / 2)
-    return Steps("fft" if len(params["fft_lengths"]) == 1 else "fft_several", butterflies)
+        several = len(params["fft_lengths"]) > 1
+        return Steps("fft_real/several" if several else "fft_real", butterflies / 2, size=points)
+    name = "fft" if len(params["fft_lengths"]) == 1 else "fft_several"
+    powers = all(n & (n - 1) == 0 for n in params["fft_lengths"])
+    return Steps(name if powers else f"{name}/library", butterflies, size=points)
 
 
 fft_p = define_op(

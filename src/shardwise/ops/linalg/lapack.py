@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise.base.scipy_extensions import scipy_extension
 from shardwise.base.shapes import Ints, Ndarray
+from shardwise.ops.linalg.matrix_steps import QR_WORK
 from shardwise.ops.linalg.tridiagonal import perturbed_tridiagonal_solve
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
@@ -255,7 +256,7 @@ _FEW = 16  # single-precision stacks up to this size go matrix by matrix: NumPy'
 
 def _qr_one(a: Ndarray, rows: int) -> tuple[Ndarray, Ndarray]:
     m, n = a.shape
-    packed, tau, *_ = lapack_routine("geqrf", a.dtype)(a, lwork=64 * n)
+    packed, tau, *_ = lapack_routine("geqrf", a.dtype)(a, lwork=QR_WORK * n)
     r = np.triu(packed[:rows])
     base = np.zeros((m, rows), a.dtype, order="F")
     base[:, : min(n, rows)] = packed[:, : min(n, rows)]
@@ -264,7 +265,7 @@ def _qr_one(a: Ndarray, rows: int) -> tuple[Ndarray, Ndarray]:
 
 def _reflect(packed: Ndarray, tau: Ndarray) -> Ndarray:
     name = "ungqr" if packed.dtype.kind == "c" else "orgqr"
-    return lapack_routine(name, packed.dtype)(packed, tau, lwork=64 * packed.shape[1])[0]
+    return lapack_routine(name, packed.dtype)(packed, tau, lwork=QR_WORK * packed.shape[1])[0]
 
 
 def householder_product(a: Ndarray, taus: Ndarray) -> Ndarray:

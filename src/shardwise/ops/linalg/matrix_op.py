@@ -41,6 +41,7 @@ def define_matrix_op(
     small: SmallForm | None = None,
     partition: Callable[[Any, Equation], None] | None = None,
     algorithm: Callable[[Types, Types, Params], Steps] | None = None,
+    workspace: Callable[[Types, Types, Params], int] | None = None,
     shown: Shown | None = None,
 ) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
@@ -60,6 +61,7 @@ def define_matrix_op(
         small=small,
         partition=partition,
         algorithm=algorithm,
+        workspace=workspace,
         shown=shown or Shown(),
         **derivative,
     )

@@ -10,6 +10,11 @@ from math import prod
 
 from shardwise.ir.op import Params, Steps, Types
 
+QR_WORK = 64  # elements per column that LAPACK's routines for QR work with
+_COLUMNS = 128  # of a block, of most processors
+BLOCKED = 256  # rows from which a Cholesky factorization runs in blocks
+_SQUARE = 10  # how much more the decomposition of a square matrix takes than a product of two
+
 
 def of_matrix(
     name: str, flops: Callable[[float, float], float], vectors: tuple[str, ...] = ()
@@ -22,7 +27,7 @@ def of_matrix(
     def algorithm(ins: Types, outs: Types, params: Params) -> Steps:
         *batch, m, n = ins[0].shape
         taken = name if not vectors or any(params[p] for p in vectors) else f"{name}_values"
-        return Steps(taken, prod(batch) * flops(m, n) * _width(ins), min(m, n))
+        return Steps(taken, prod(batch) * flops(m, n) * _width(ins), min(m, n), min(m, n))
 
     return algorithm
 
@@ -32,25 +37,61 @@ def lu_flops(m: float, n: float) -> float:
     return m * n * n - n**3 / 3
 
 
+def svd_flops(m: float, n: float) -> float:
+    """Those of a square matrix, most of which what is left of a taller one takes as well, once its rows are joined."""
+    least = min(m, n)
+    return (max(m, n) * least**2 + _SQUARE * least**3) / (1 + _SQUARE)
+
+
 def qr_steps(ins: Types, outs: Types, params: Params) -> Steps:
     """The factors, and the rows of q that are wanted: all of them where it is full."""
     *batch, m, n = ins[0].shape
     k = min(m, n)
     factors = 2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3
     made = 2 * (m * m * k - m * k * k + k**3 / 3) if params.get("full") else m * k * k - k**3 / 3
-    return Steps("qr", _width(ins) * prod(batch) * (factors + made), k)
+    return Steps("qr", _width(ins) * prod(batch) * (factors + made), k, k)
 
 
 def solve_steps(ins: Types, outs: Types, params: Params) -> Steps:
     """A factorization per matrix, and two solutions per column."""
     n = ins[0].shape[-1]
-    return Steps("solve", _width(ins) * (prod(ins[0].shape[:-2]) * 2 * n**3 / 3 + 2.0 * n * outs[0].size), n)
+    return Steps("solve", _width(ins) * (prod(ins[0].shape[:-2]) * 2 * n**3 / 3 + 2.0 * n * outs[0].size), n, n)
 
 
 def triangular_steps(ins: Types, outs: Types, params: Params) -> Steps:
     """A solution per column."""
     n = ins[0].shape[-1]
-    return Steps("triangular_solve", _width(ins) * float(n * outs[0].size), n)
+    return Steps("triangular_solve", _width(ins) * float(n * outs[0].size), n, n)
+
+
+def cholesky_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """The upper factor, of which the lower one is made, of a matrix that is factored in blocks."""
+    matrix, n = ins[0], ins[0].shape[-1]
+    if n < BLOCKED or matrix.dtype.kind != "f":
+        return 0
+    return n * -(-n // _COLUMNS) * _COLUMNS * matrix.itemsize
+
+
+def lu_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """The factors of one matrix of a stack as LAPACK gives them."""
+    return prod(ins[0].shape[-2:]) * ins[0].itemsize
+
+
+def solve_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """Which elements of the results are finite."""
+    return outs[0].size
+
+
+def eig_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """A copy of the matrix, and vectors of each side as LAPACK gives them: real and imaginary parts apart."""
+    sides = sum(bool(params[side]) for side in ("left", "right"))
+    return (1 + 2 * sides) * prod(ins[0].shape[-2:]) * ins[0].itemsize
+
+
+def qr_workspace(ins: Types, outs: Types, params: Params) -> int:
+    """The packed factors, what the rows of q are made from, and work of both, for one matrix of a stack at a time."""
+    work = 2 * QR_WORK * ins[0].shape[-1]
+    return (prod(ins[0].shape[-2:]) + prod(outs[0].shape[-2:]) + work) * ins[0].itemsize
 
 
 def _width(ins: Types) -> float:

@@ -13,7 +13,7 @@ from shardwise.ir import Array, Equation, Shown, bind
 from shardwise.ops.linalg import lapack
 from shardwise.ops.linalg.decompositions import symmetrize
 from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, define_matrix_op, square_size
-from shardwise.ops.linalg.matrix_steps import of_matrix
+from shardwise.ops.linalg.matrix_steps import eig_workspace, of_matrix, svd_flops
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import slice_in_dim
 
@@ -76,6 +76,7 @@ eig_p = define_matrix_op(
         empty=("implementation",),
     ),
     algorithm=of_matrix("eig", lambda m, n: n**3, vectors=("left", "right")),
+    workspace=eig_workspace,
     small=as_steps("eig", "rights_alone"),
 )
 
@@ -290,7 +291,7 @@ svd_p = define_matrix_op(
     rules=("jvp",),
     derivatives="spectral_derivative",
     shown=Shown(renamed={"full": "full_matrices", "vectors": "compute_uv"}, empty=("algorithm", "subset_by_index")),
-    algorithm=of_matrix("svd", lambda m, n: max(m, n) * min(m, n) ** 2, vectors=("vectors",)),
+    algorithm=of_matrix("svd", svd_flops, vectors=("vectors",)),
     small=as_steps("svd", "has_elements"),
 )
 svd_of_finite_p = define_matrix_op(

@@ -252,7 +252,11 @@ def conv_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
     """Multiplications: each element of the result takes one element of the kernel after the other, but for its output channels."""
     kernel, (to, of, *_) = ins[1], params["dimension_numbers"].rhs_spec
     name = "convolution" if kernel.shape[to] * kernel.shape[of] >= FEW else "convolution_few"
-    return Steps(name, outs[0].size * kernel.size / kernel.shape[to])
+    if max(params["feature_group_count"], params["batch_group_count"]) > 1:
+        name = "convolution/groups"
+    elif any(n > 1 for dims in ("window_strides", "lhs_dilation", "rhs_dilation") for n in params[dims]):
+        name += "/strides"
+    return Steps(name, outs[0].size * kernel.size / kernel.shape[to], size=kernel.size)
 
 
 def place_dims(canonical: Sequence[Any], spec: Ints) -> tuple[Any, ...]:

@@ -239,7 +239,7 @@ def _define(name: str, running: RunningReduction, accepts: str, step: Op | None 
         rule=_rule,
         batch=shift_dims_rule(name, "axis"),
         small=None if step is None else _small_form(step, running.begin),
-        algorithm=None if step is None else per_result("running"),
+        algorithm=None if step is None else per_result(f"running/{name}"),
         **derivative,
     )
 

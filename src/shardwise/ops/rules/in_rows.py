@@ -15,6 +15,20 @@ from shardwise.runtime.memory import pool
 _CHUNK = 1 << 14  # elements per chunk of a thread
 
 
+def rows_at_once(shape: Sequence[int], axis: int) -> int:
+    """How many rows along `axis` all threads work on at the same time."""
+    length, others = shape[axis], [n for d, n in enumerate(shape) if d != axis]
+    rows, most = math.prod(others), max(others, default=1)
+    if most == 1 or rows * length < 2 * _CHUNK:
+        return rows
+    return min(rows, thread_count() * _step(most, rows * length) * (rows // most))
+
+
+def _step(count: int, elements: int) -> int:
+    """How many of `count` parts of so many elements a thread works on at once."""
+    return max(1, _CHUNK * count // elements)
+
+
 def in_rows(
     work: Callable[..., Sequence[Ndarray]], blocks: Sequence[Ndarray], axis: int, results: Sequence[tuple[int, Any]]
 ) -> tuple[Ndarray, ...]:
@@ -37,6 +51,6 @@ def in_rows(
         for out, part in zip(outs, work(*[b[place] for b in full]), strict=True):
             out[place] = part
 
-    step = max(1, _CHUNK * shape[cut] // (rows * length))
+    step = _step(shape[cut], rows * length)
     run_in_parts(run, shape[cut], step, thread_count())
     return outs

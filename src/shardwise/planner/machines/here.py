@@ -1,6 +1,6 @@
 """This machine as one that can be planned for: what our own kernels reach on it, measured once and kept on disk.
 
-The measurement takes about ten seconds. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
+The measurement takes some ten seconds. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
 threads or the version changes; without that folder it is made in each process.
 """
 
@@ -23,10 +23,11 @@ from shardwise.ops.elementwise import binary, transcendental, unary
 from shardwise.ops.indexing.gather import gather
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers
 from shardwise.ops.products.contract import dot_general
+from shardwise.planner.curves import curves_by_name
 from shardwise.planner.machine import Chip, Level, Machine
-from shardwise.planner.machines.functions import function_costs, is_of_function, measured_functions
+from shardwise.planner.machines.functions import function_costs, is_of_function, measured_functions, measured_kinds
 from shardwise.planner.machines.sizes import is_of_places, measured_sizes, place_costs, rates
-from shardwise.runtime.machine import kernel_store, thread_count
+from shardwise.runtime.machine import kernel_store, settle_drafts, thread_count
 
 Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long
@@ -35,10 +36,11 @@ _PRODUCTS = 256  # of matrices that caches hold
 _ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
 _POWER, _MULTIPLICATIONS = 1023, 18  # by squares
 _BESIDE = 4  # of the norm of two times at once: nearly the longer
-_SECONDS_OF = ("call", "product", "lookups")
+_CHAINED = "chained"
+_SECONDS_OF = ("call", "product", "lookups", _CHAINED)
 _STEP = "step of "  # figures of algorithms
 _FILE = "here.json"
-_MEASURES = 6  # raised where other figures are measured
+_MEASURES = 7  # raised where other figures are measured
 
 
 @cache
@@ -67,12 +69,13 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         tile=16,
         transcendental=figures["transcendental"],
         function_costs=function_costs(figures, figures["transcendental"]),
+        chained=figures[_CHAINED],
         overhead=figures["call"],
         product_overhead=figures["product"],
         taken=place_costs(figures, updates=False),
         put=place_costs(figures, updates=True),
         lookups_overhead=figures["lookups"],
-        steps={name.removeprefix(_STEP): figures[name] for name in figures if name.startswith(_STEP)},
+        steps=curves_by_name({n.removeprefix(_STEP): seconds for n, seconds in figures.items() if n.startswith(_STEP)}),
     )
     level = Level("network", (1,), (False,), True, figures["memory"], figures["call"])
     source = f"measured on {platform.node() or 'this machine'} with {thread_count()} threads"
@@ -115,8 +118,10 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["cache"]
     figures["product"] = max(_seconds(timer, _batched_dot, small, small) - known, 0.0) / _PRODUCTS
     figures |= measured_sizes(briefly, call, figures["lookups"], figures["float32"])
-    steps = algorithms.measured_steps(least, call, figures["memory"])
+    steps = algorithms.measured_steps(briefly, call)
     figures |= {_STEP + name: seconds for name, seconds in steps.items()}
+    figures[_CHAINED] = algorithms.chained_seconds(least, call)
+    figures |= measured_kinds(briefly, call, computing_seconds)
     return figures | measured_functions(briefly, call, near.size, lambda took: computing_seconds(took, moved))
 
 
@@ -158,6 +163,7 @@ def _seconds(timer: Timer, op: Callable[..., Any], *values: Any) -> float:
 
 def _least(timer: Timer, call: Callable[[], Any], seconds: float = _SECONDS) -> float:
     call()
+    settle_drafts()
     best, begun, latest = float("inf"), timer(), time.perf_counter() + 10 * seconds
     while timer() < begun + seconds and time.perf_counter() < latest:
         begin = timer()

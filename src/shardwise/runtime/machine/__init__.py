@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
+    from shardwise.runtime.machine.drafts import settle_drafts as settle_drafts
     from shardwise.runtime.machine.flow import RARE as RARE
     from shardwise.runtime.machine.flow import Flow as Flow
     from shardwise.runtime.machine.flow import is_known as is_known
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
+    drafts="settle_drafts",
     flow="Flow RARE is_known",
     lane="Lane STORED TYPES itemsize scalar_text",
     lanes="Lanes",
