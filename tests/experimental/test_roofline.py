@@ -51,6 +51,10 @@ def test_reductions_and_literals():  # as JAX
     assert found == RooflineResult(unfused_flops=4064, peak_hbm_bytes=8192, unfused_hbm_bytes=24708)
 
 
+def test_an_operand_that_is_read_twice_counts_twice():  # as JAX
+    assert roofline(lambda a: a * a)(struct(64, 32))[1].unfused_hbm_bytes == 3 * 64 * 32 * 4
+
+
 def test_operands_on_the_chip():  # as JAX
     a, b = struct(64, 32), struct(32, 16)
     assert roofline(jnp.matmul, pin_lhs_in_vmem=True)(a, b)[1].hbm_bytes == 32 * 16 * 4

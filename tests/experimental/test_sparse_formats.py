@@ -47,6 +47,14 @@ def test_to_and_from_other_formats():
     assert twice.sum_duplicates().data.tolist() == [2.0, 1.0]
 
 
+def test_new_dims_in_front_are_batch_dims():
+    x = BCSR.fromdense(DENSE)[None]
+    assert (x.shape, x.n_batch) == ((1, *DENSE.shape), 1)
+    np.testing.assert_array_equal(x.todense(), DENSE[None])
+    with pytest.raises(NotImplementedError, match="two sparse dims"):
+        BCSR.fromdense(DENSE)[0]
+
+
 def test_products_and_derivatives():
     matrix: Any = sparse.bcsr_fromdense(DENSE, nse=5)
     x = np.arange(6, dtype=np.float32).reshape(3, 2)

@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Any, Any]] = {
 KEPT = {
     "join 0": lambda batch, dense: (batch, dense),
     "repeat": lambda batch, dense: (batch + 1, dense),
-    "repeat around": lambda batch, dense: (2, dense + 1) if batch else (0, 0),
+    "repeat around": lambda batch, dense: (2, dense + 1) if batch and dense else (0, 0),
 }
 
 
@@ -92,6 +92,25 @@ def test_pieces_are_those_of_the_dense_array(name, layout):
         np.testing.assert_allclose(found.todense(), expected, rtol=1e-6)
         if name in KEPT:
             assert (found.n_batch, found.n_dense) == KEPT[name](*layout)
+
+
+@pytest.mark.parametrize(
+    ("layout", "found"),
+    [  # as JAX: of x[None], x[:, None] and x[..., None]
+        ((0, 0), [(1, 0), (0, 0), (0, 0)]),
+        ((0, 1), [(1, 1), (0, 1), (0, 2)]),
+        ((0, 2), [(1, 2), (0, 3), (0, 3)]),
+        ((1, 0), [(2, 0), (2, 0), (1, 0)]),
+        ((1, 1), [(2, 1), (2, 1), (1, 2)]),
+        ((2, 0), [(3, 0), (3, 0), (3, 0)]),
+    ],
+)
+def test_the_layouts_of_new_dims(layout, found):
+    dense = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    mat = BCOO.fromdense(dense, n_batch=layout[0], n_dense=layout[1])
+    for index, kept in zip((None, (slice(None), None), (..., None)), found, strict=True):
+        assert (mat[index].n_batch, mat[index].n_dense) == kept
+        np.testing.assert_array_equal(mat[index].todense(), dense[index])
 
 
 def test_elements_outside_stay_outside():

@@ -146,3 +146,9 @@ def test_one_hot_over_a_mesh_axis():
 def test_floats_are_no_codes():
     with pytest.warns(DeprecationWarning, match="integer-typed"):
         nn.one_hot(jnp.ones(3), 3)
+
+
+def test_an_axis_of_logsumexp_may_be_an_array():
+    x = jnp.ones((2, 3))
+    assert nn.logsumexp(x, axis=(jnp.int32(0), 1)) == nn.logsumexp(x)
+    assert nn.logsumexp(x, axis=jnp.int32(0)).shape == (3,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import shardwise as sw
 import shardwise.numpy as jnp
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
@@ -125,3 +126,9 @@ def test_unwrapped_integers():
     assert jnp.unwrap(jnp.array([5, 0, 3, 1, 100, 7]), period=5).tolist() == [5, 5, 3, 1, 0, 2]
     assert jnp.unwrap(jnp.array([5, 0, 3], jnp.uint8), period=5).tolist() == [5, 6, 4]
     assert jnp.unwrap(jnp.array([0, 1, 2, 3, 4, 5], jnp.uint8), period=1).tolist() == [0] * 6
+
+
+def test_distances_of_trapezoids_may_have_fewer_dims():
+    with sw.numpy_rank_promotion("raise"):
+        areas = jnp.trapezoid(jnp.ones((3, 4, 5)), dx=jnp.full((3, 5), 2.0), axis=1)
+    assert areas.tolist() == [[6.0] * 5] * 3

@@ -235,3 +235,11 @@ def test_a_mask_of_lower_rank_is_no_promotion_of_ranks(name):
     expected = reduce(x, where=jnp.broadcast_to(mask, (3, 4)), **given)
     with shardwise.numpy_rank_promotion("raise"):
         assert reduce(x, where=mask, **given) == expected
+
+
+def test_a_repeated_axis_is_named():
+    import shardwise.numpy as jnp
+
+    for f in (jnp.sum, jnp.size):
+        with pytest.raises(ValueError, match=r"duplicate value in 'axis': \(0, -2\) has a repeated axis"):
+            f(jnp.ones((2, 3)), axis=(0, -2))

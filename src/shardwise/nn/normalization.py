@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -162,7 +164,14 @@ def logsumexp(
     >>> jax.nn.logsumexp(jnp.array([1000.0, 1000.0])).round(2)
     Array(1000.69, dtype=float32)
     """
-    return _logsumexp(a, _static(axis), b, keepdims, return_sign, where)
+    return _logsumexp(a, _hashable(axis), b, keepdims, return_sign, where)
+
+
+def _hashable(axis: Any) -> Any:
+    """Axes as ints also where they are arrays."""
+    if isinstance(axis, list | tuple):
+        return tuple(_hashable(d) for d in cast(Sequence[Any], axis))
+    return operator.index(axis) if isinstance(axis, Array) else axis
 
 
 @_fuse("axis", "keepdims")

@@ -101,7 +101,7 @@ def parse(shape: tuple[int, ...], index: Any) -> list[Item]:
         if isinstance(index, Sequence) and not isinstance(index, (str, bytes)):
             raise TypeError(
                 "Using a non-tuple sequence for multidimensional indexing is not allowed; use `arr[array(seq)]` instead of "
-                f"`arr[seq]`, or a tuple for one index per dim. Got {index!r}"
+                f"`arr[seq]` to index one dim, or `arr[tuple(seq)]` for one index per dim. Got {index!r}"
             )
         index = (index,)
     entries = [e if isinstance(e, Slice) else _entry(e) for e in index]
@@ -279,6 +279,11 @@ class ResultDims:
     batch: tuple[int, ...]
 
     @property
+    def ndim(self) -> int:
+        """How many dims the result has."""
+        return sum(len(self.batch) if entry == BATCH else 1 for entry in self.order)
+
+    @property
     def new_dims(self) -> tuple[int, ...]:
         """Positions of the new dims in the result."""
         places, at = [], 0
@@ -344,7 +349,7 @@ def check_static_index(index: int, dim: int, size: int) -> None:
     """Of an index out of bounds: IndexError where the option jax_check_static_indices is set."""
     if config.jax_check_static_indices:
         raise IndexError(
-            f"index {index} is out of bounds for axis {dim} with size {size}. Without jax_check_static_indices the nearest element is "
+            f"index {index} out of bounds for axis {dim} with size {size}. Without jax_check_static_indices the nearest element is "
             "read; x.at[index].get(mode=...) says what to read."
         )
 

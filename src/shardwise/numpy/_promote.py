@@ -175,16 +175,15 @@ def sequence(name: str, xs: Any) -> list[Any]:
     raise about("argument-type", TypeError(f"{name} requires a sequence of arrays, got {type(xs)}."))
 
 
-def concrete(x: Any, what: str) -> np.ndarray[Any, Any]:
+_STATIC = "Pass it as a static argument, or compute it outside of the transformed function."
+
+
+def concrete(x: Any, what: str, remedy: str = _STATIC) -> np.ndarray[Any, Any]:
     """The value of `x` as a NumPy array; ConcretizationTypeError, which names the operation, if `x` is traced."""
     if isinstance(x, Tracer) and is_concrete(x):
         x = primal_of(x)
     if isinstance(x, Tracer):
-        raise not_concrete(
-            x,
-            f"{what} must be known while tracing",
-            "Pass it as a static argument, or compute it outside of the transformed function.",
-        )
+        raise not_concrete(x, f"{what} must be known while tracing", remedy)
     return np.asarray(x.value if isinstance(x, Literal) else x)
 
 
@@ -230,7 +229,9 @@ def canonical_axes(axis: Axis, ndim: int, name: str = "axis") -> tuple[int, ...]
     if isinstance(axis, tuple | list | range):
         axes = tuple(canonical_axis(a, ndim, name) for a in axis)
         if len(set(axes)) != len(axes):
-            raise ValueError(f"duplicate value in {name}: {axis} for an array of dimension {ndim}.")
+            raise ValueError(
+                f"duplicate value in {name!r}: {axis} has a repeated axis for an array of dimension {ndim}."
+            )
         return axes
     return (canonical_axis(axis, ndim, name),)
 
@@ -357,13 +358,16 @@ def report_rank_promotion(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
     policy = config.jax_numpy_rank_promotion
     if policy == "allow":
         return
-    message = (
-        f"Operands could not be broadcast together for {name} on shapes {' '.join(map(str, shapes))} without raising a rank, "
-        f"and jax_numpy_rank_promotion={policy!r}"
-    )
+    where = f"for {name} on shapes {' '.join(map(str, shapes))}"
     if policy == "raise":
-        raise ValueError(f"{message} forbids it. Reshape the operands to one rank first.")
-    warnings.warn(f"{message} asks to be told.", UserWarning, stacklevel=user_stacklevel())
+        raise ValueError(
+            f"Operands could not be broadcast together {where} without raising a rank, and jax_numpy_rank_promotion='raise' forbids it. "
+            "Reshape the operands to one rank first."
+        )
+    message = (
+        f"Following NumPy automatic rank promotion {where}, of which jax_numpy_rank_promotion='warn' asks to be told."
+    )
+    warnings.warn(message, UserWarning, stacklevel=user_stacklevel())
 
 
 def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:

@@ -31,11 +31,12 @@ from shardwise.numpy.array_views import index_key
 from shardwise.numpy.binary import divide, power
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import index_vectors, take_index, traced_arrays, with_arrays
-from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.casts import convert, warn_of_lost_part
 from shardwise.ops.indexing.apply import apply_at
 from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_with
 from shardwise.ops.indexing.slicing import dynamic_update_slice_p, static_starts
 from shardwise.ops.rules.convert import as_array, wide_int
+from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.fill import full_like
 from shardwise.sharding import NamedSharding, PartitionSpec
@@ -194,6 +195,7 @@ def update_index(
             FutureWarning,
             stacklevel=3,
         )
+        warn_of_lost_part(y.dtype, dtype)
     if combine:
         common, common_weak = lattice_result_type(x, y)
         x, y = as_array(convert(x, common, common_weak)), convert(y, common, common_weak)
@@ -213,7 +215,7 @@ def update_index(
             lambda x, y, *arrays: _update_items(
                 x, with_arrays(items, arrays), y, combine, options, wrap_negative_indices
             ),
-            out_sharding=out_sharding,
+            out_sharding=resolve_out_sharding(out_sharding, f".{combine or 'set'}", x.ndim),
         )
         out = body(x, as_array(y), *traced_arrays(items))
     return as_array(convert(out, dtype, weak))

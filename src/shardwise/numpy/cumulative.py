@@ -13,6 +13,7 @@ from shardwise.base.dtypes import default_dtype, reduction_dtype
 from shardwise.ir import Array, Literal, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
+    align_ranks,
     array,
     as_array,
     astype,
@@ -307,7 +308,8 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
             widths = diff(x_, axis=axis)
     n = y_.shape[d]
     sums = lax.add(lax.slice_in_dim(y_, 1, n, axis=d), lax.slice_in_dim(y_, 0, n - 1, axis=d))
-    areas = lax.mul(*promote_shapes("trapezoid", widths, sums))
+    # Distances broadcast by definition; points, an array like `y`, as its elements do.
+    areas = lax.mul(*(align_ranks(widths, sums) if x is None else promote_shapes("trapezoid", widths, sums)))
     integral = lax.mul(lax.reduce_sum(areas, (d,)), constant(areas, 0.5))
     return integral if x is None else strong(integral)
 

@@ -51,6 +51,7 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.gather import gather_p, gather_params, gather_windows
 from shardwise.ops.indexing.shown_starts import wrapped_index
 from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.pieces import window_p
 from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
 from shardwise.transforms.jit.composed import composed_function
@@ -132,9 +133,8 @@ def take_index(
     wrap = wrap_negative_indices
     if out_sharding is None:
         return _take_items(x, items, options, wrap)
-    body = auto_axes(
-        lambda x, *arrays: _take_items(x, with_arrays(items, arrays), options, wrap), out_sharding=out_sharding
-    )
+    target = resolve_out_sharding(out_sharding, ".get", result_dims(items).ndim)
+    body = auto_axes(lambda x, *arrays: _take_items(x, with_arrays(items, arrays), options, wrap), out_sharding=target)
     return body(x, *traced_arrays(items))
 
 

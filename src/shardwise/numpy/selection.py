@@ -100,6 +100,13 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return broadcast_to_shape(result, shape)
 
 
+def _outside(name: str) -> str:
+    """Advice where a traced index cannot be looked at."""
+    return (
+        f"The error occurred because {name} was jit-compiled with mode='raise'. Use mode='wrap' or mode='clip' instead."
+    )
+
+
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """Elementwise ``choices[a]``; indices out of range raise, wrap around or are clipped.
 
@@ -115,7 +122,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     n = len(choices)
     cases = list(choices) if not hasattr(choices, "shape") else [as_array(value("choose", c)) for c in choices]
     if mode == "raise":
-        known = concrete(index, "the indices of choose with mode='raise'")
+        known = concrete(index, "the indices of choose with mode='raise'", _outside("jnp.choose"))
         if not n or (known < 0).any() or (known >= n).any():
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
@@ -421,7 +428,7 @@ def ravel_multi_index(
         )
     if mode == "raise":
         for part, n in zip(parts, sizes, strict=True):
-            known = concrete(part, "the indices of ravel_multi_index with mode='raise'")
+            known = concrete(part, "the indices of ravel_multi_index with mode='raise'", _outside("ravel_multi_index"))
             if (known < 0).any() or (known >= n).any():
                 raise ValueError("invalid entry in coordinates array")
     elif mode == "clip":

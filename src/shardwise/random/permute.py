@@ -220,7 +220,7 @@ def _categorical(
     draws = math.prod(prefix)
     if draws > logits.shape[axis]:
         raise ValueError(
-            f"categorical: number of samples without replacement ({draws}) cannot exceed number of categories "
+            f"Number of samples without replacement ({draws}) cannot exceed number of categories of categorical "
             f"({logits.shape[axis]})."
         )
     noisy = lax.add(logits, gumbel_of(key, logits.shape, logits.dtype, mode))

@@ -15,6 +15,7 @@ from shardwise import lax
 from shardwise.ad_checkpoint import checkpoint_name, saved_residuals
 from shardwise.base.config import use_dialect
 from shardwise.extend.core import Primitive, primitives
+from shardwise.extend.linear_util import wrap_init
 from shardwise.ir import Op
 
 F = jnp.arange(1.0, 7.0).reshape(2, 3)
@@ -389,6 +390,16 @@ def test_primitives_of_functions_without_an_op_are_bound_as_in_jax(name):
     many = primitive.multiple_results
     for a, b in zip(found if many else [found], want if many else [want], strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["call_p", "closed_call_p"])
+def test_calls_run_the_function_where_it_stands(name):
+    def f(x: Any) -> Any:
+        inner = wrap_init(lambda y: [jnp.sin(y) * x], debug_info=None)
+        return getattr(primitives, name).bind(x, subfuns=(inner,))[0]
+
+    assert jax.grad(f)(2.0) == jax.grad(lambda x: jnp.sin(x) * x)(2.0)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(f))(jnp.arange(3.0)), [f(x) for x in jnp.arange(3.0)])
 
 
 def test_the_module_of_primitives_lists_what_it_gives_and_tells_what_was_meant():

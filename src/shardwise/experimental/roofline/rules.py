@@ -82,8 +82,7 @@ def _unfused_bytes(eqn: Equation) -> int:
     reads: list[Atom] = list(eqn.inputs)
     touched = touched_bytes((eqn,), reads, eqn.outputs)
     literals = sum(a.aval.nbytes for a in reads if not isinstance(a, Var))
-    again = sum(touched[a] for i, a in enumerate(reads) if isinstance(a, Var) and a in reads[:i])
-    return sum(touched.values()) + literals + again
+    return sum(touched.values()) + literals
 
 
 def _product(eqn: Equation, pin_lhs: bool, pin_rhs: bool) -> RooflineResult:

@@ -128,6 +128,10 @@ class BCSR(JAXSparse):
         """The dense array."""
         return self.to_bcoo().todense()
 
+    def __getitem__(self, index: Any) -> BCSR:
+        """``m[index]``, where two sparse dims are left, as of a new dim in front; NotImplementedError where not."""
+        return BCSR.from_bcoo(self.to_bcoo()[index])
+
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCSR:
         """One element per place, in order; `nse` is the greatest number of them, which a traced function needs."""
         return BCSR.from_bcoo(self.to_bcoo().sum_duplicates(nse, remove_zeros))

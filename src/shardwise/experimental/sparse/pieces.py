@@ -24,8 +24,7 @@ from shardwise.lax import adaptive as lax
 from shardwise.transforms.interpreters.vmap import vmap
 
 __all__ = ["bcoo_broadcast_in_dim", "bcoo_concatenate", "bcoo_dynamic_slice", "bcoo_extract", "bcoo_gather", "bcoo_multiply_sparse",
-           "bcoo_rev",
-           "bcoo_slice", "bcoo_squeeze", "random_bcoo"]  # fmt: skip
+           "bcoo_rev", "bcoo_slice", "bcoo_squeeze", "random_bcoo"]  # fmt: skip
 
 
 def _ends(mat: BCOO) -> tuple[int, int]:
@@ -308,8 +307,8 @@ def bcoo_broadcast_in_dim(
 ) -> BCOO:
     """`mat` repeated along the dims of `shape` that are not among `broadcast_dimensions`, and those of size 1.
 
-    New dims before the sparse ones are batch dims, those after them dense ones. Where sparse dims are repeated, or new among them, all
-    dims of the result are sparse.
+    New dims before the first dim that is no batch dim are batch dims, those behind the first dense dim dense ones, those between
+    sparse. Where sparse dims are repeated, or new ones of more than one element, all dims of the result are sparse.
 
     Raises:
         TypeError: the dims do not fit.
@@ -328,15 +327,12 @@ def bcoo_broadcast_in_dim(
     if not fits or any(n not in (1, wanted[d]) for n, d in zip(mat.shape, dims, strict=True)):
         raise TypeError(f"bcoo_broadcast_in_dim of shape {mat.shape} to {wanted} along dims {dims} is not possible.")
     first, end = _ends(mat)
-    sparse = dims[first:end]
-    if (
-        sparse
-        and sparse == tuple(range(sparse[0], sparse[-1] + 1))
-        and mat.shape[first:end] == wanted[sparse[0] : sparse[-1] + 1]
-    ):
-        return _repeat_around(mat, wanted, dims)
-    own = mat.all_sparse()
     column_of = {d: k for k, d in enumerate(dims)}
+    lead, last = dims[first] if first < mat.ndim else len(wanted), dims[end] if mat.n_dense else len(wanted)
+    sparse = [column_of.get(d) for d in range(lead, last)]
+    if all((1 if k is None else mat.shape[k]) == n for k, n in zip(sparse, wanted[lead:last], strict=True)):
+        return _repeat_around(_with_columns(mat, sparse), wanted, (*dims[:first], *range(lead, last), *dims[end:]))
+    own = mat.all_sparse()
     repeats = [1 if d in column_of and mat.shape[column_of[d]] == n else n for d, n in enumerate(wanted)]
     full = (own.nse, *repeats)
     inside = _inside(own)
@@ -354,10 +350,21 @@ def bcoo_broadcast_in_dim(
     return BCOO((data, indices), shape=wanted, unique_indices=own.unique_indices)
 
 
+def _with_columns(mat: BCOO, columns: Sequence[int | None]) -> BCOO:
+    """`mat` with the sparse dims `columns`, dims of `mat` or None for a new one of size 1."""
+    first, end = _ends(mat)
+    if list(columns) == list(range(first, end)):
+        return mat
+    places = [mat.indices[..., 0] * 0 if k is None else mat.indices[..., k - first] for k in columns]
+    indices = jnp.stack(places, axis=-1)
+    shape = (*mat.shape[:first], *(1 if k is None else mat.shape[k] for k in columns), *mat.shape[end:])
+    return BCOO((mat.data, indices), shape=shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+
+
 def _repeat_around(mat: BCOO, shape: tuple[int, ...], dims: tuple[int, ...]) -> BCOO:
     """`mat` with new or repeated batch and dense dims; its sparse dims stay. `dims` are where its dims lie in `shape`."""
     first, end = _ends(mat)
-    lead, last = dims[first], dims[end - 1] + 1
+    lead = (last := dims[end] if mat.n_dense else len(shape)) - mat.n_sparse
     batch = tuple(dims[:first])
     sizes = [1] * lead
     for k, d in enumerate(batch):
@@ -367,8 +374,7 @@ def _repeat_around(mat: BCOO, shape: tuple[int, ...], dims: tuple[int, ...]) -> 
         sizes[d] = mat.data.shape[k]
     dense = [d - last + lead + 1 for d in dims[end:]]
     data = lax.broadcast_in_dim(mat.data, (*sizes, mat.nse, *shape[last:]), (*batch, lead, *dense))
-    known = {"indices_sorted": mat.indices_sorted, "unique_indices": mat.unique_indices}
-    return BCOO((data, indices), shape=shape, **known)
+    return BCOO((data, indices), shape=shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
 
 
 # -- places of others ------------------------------------------------------------------------------------------------------------

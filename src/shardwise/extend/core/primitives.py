@@ -1,17 +1,27 @@
 """`shardwise.extend.core.primitives`: the library's ops as Primitives: ``sin_p`` is that of ``sin``."""
 
+from collections.abc import Sequence as _Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.base.listing import listing as _listing
 from shardwise.lax import linalg_primitives as _linalg_names
 from shardwise.lax import primitives as _lax_names
+from shardwise.transforms.programs.primitives import CALLS as _CALLS
 from shardwise.transforms.programs.primitives import Primitive, named_primitive
 
-# Calls of functions that are neither compiled nor differentiated by rules of their own: interpreters compare with them, and
-# programs of ours have no equation of theirs.
+# Calls of functions that are neither compiled nor differentiated by rules of their own: interpreters compare with them. `bind` runs
+# the function where it stands, so programs of ours have no equation of theirs.
 call_p, closed_call_p = Primitive("call"), Primitive("closed_call")
 call_p.multiple_results = closed_call_p.multiple_results = True
+
+
+def _run(functions: _Sequence[Any], args: _Sequence[Any]) -> Any:
+    return functions[0].call_wrapped(*args)
+
+
+_CALLS["call"] = _CALLS["closed_call"] = _run
+
 
 # What `__getattr__` makes from ops, for checkers and `dir`: the primitives that `lax` names, and these.
 add_jaxvals_p: Primitive

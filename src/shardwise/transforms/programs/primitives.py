@@ -114,19 +114,18 @@ class Primitive:
 
         A primitive that calls functions takes them as the param `subfuns`, or before the other arguments.
         """
-        params = dict(types_and_params[-1])
-        calls = CALLS.get(self.own_op().name)
         with tracing(trace):
-            if calls is None:
-                return self.bind(*args, **params)
+            return self.bind(*args, **types_and_params[-1])
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """Apply it: eagerly on concrete arrays, otherwise under the current trace. Functions to call come as for `bind_with_trace`."""
+        if self.name in CALLS:
             functions = params.pop("subfuns", None)
             if functions is None:
                 functions = tuple(a for a in args if isinstance(a, WrappedFun))
                 args = args[len(functions) :]
-            return calls(functions, args, **params)
-
-    def bind(self, *args: Any, **params: Any) -> Any:
-        """Apply it: eagerly on concrete arrays, otherwise under the current trace."""
+            if functions:
+                return CALLS[self.name](functions, args, **params)
         op = self.own_op()
         values = [as_value(a) for a in args]
         if self.is_ours:
