@@ -271,3 +271,10 @@ def while_updates_mapped(jax, jnp, np):
     """The same under `vmap`, for 4 arrays."""
     f, x = jax.jit(jax.vmap(_updates(jax, 10_000))), jnp.zeros((4, 40_000))
     return lambda: f(x)
+
+
+@case(FAMILY, devices=(1,))
+def mirrored_borders(jax, jnp, np):
+    """A small image, 32 x 32, in a mirrored border (`jnp.pad`)."""
+    f, x = jax.jit(lambda x: jnp.pad(x, 2, mode="reflect")), jnp.asarray(normal(np, 32, 32))
+    return lambda: f(x)

@@ -26,6 +26,12 @@ def calls_replaced(eqn: Equation, spread: Spread) -> float:
     return 1 + emit.cost * size / costs.SMALL_WORK + emit.spared * size / costs.SMALL_CALL
 
 
+def numpy_calls(eqn: Equation) -> int:
+    """The approximate number of NumPy calls in the op's own kernel."""
+    calls = 1 if eqn.op.small is None else eqn.op.small.calls
+    return calls if isinstance(calls, int) else calls(eqn)
+
+
 def makers(program: Program) -> dict[Var, int]:
     """The equation that makes each value."""
     return {v: i for i, e in enumerate(program.equations) for v in e.outputs}

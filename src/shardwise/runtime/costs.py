@@ -159,6 +159,8 @@ FUSED_SHORT_POSITIONS: Final = 8
 # Registers of a vector that has several short rows, where rows do not fill registers: 2**19 pixels of 3 colours, less a mean and over a
 # deviation per colour, take 0.25 ms so, and 0.8 by vectors as short as rows; tanh of rows of 5 times a factor per row 0.17 and 0.67 (AVX2).
 FUSED_ROWS: Final = 8
+# Elements of which vectors meet every so-manieth, up to which they are taken from dense vectors and not one by one.
+SPACED_MOST: Final = 8
 # Cost, in additions, from which a value is kept for the next pass rather than computed again: it is written and read, too.
 FUSED_SAVED: Final = 8
 # Operands and results of a group with reductions whose vectors fill two registers: logsumexp of rows of 1024 takes 31 cycles for 16
@@ -232,6 +234,9 @@ SHALLOW_DEEPEST_TURNED: Final = 128
 SHALLOW_LONGEST_COLD: Final = 256
 # Multiplications up to which the library does without laying out operands, too.
 SHALLOW_COLD_FROM: Final = 1 << 20
+# The same for few columns, of which libraries fill vectors in part: 10,000 rows of 64 times 8 columns take 120 us so, 212 by the library
+# (AVX-512 of an AMD EPYC).
+SHALLOW_NARROW_FROM: Final = 1 << 19
 # Multiplications from which no draft of their function pays (DRAFT_PRODUCT). It takes LLVM 13 ms, which begin ahead of the first call.
 SHALLOW_NO_DRAFT: Final = 3 << 23
 # Bytes of the left operand that pass by a strip before the next one.

@@ -20,7 +20,13 @@ NAMED = {
 }  # fmt: skip
 OPS = [(getattr(special, f"{name}_p"), arity) for name, arity in NAMED.items()] + [
     (scipy_functions.OPS[name], arity)
-    for name, arity in (*scipy_ir._IN_DOUBLE.items(), ("log_ndtr", 1), ("ndtri", 1), ("log_ndtr_slope", 1), ("hyp1f1", 3))
+    for name, arity in (
+        *scipy_ir._IN_DOUBLE.items(),
+        ("log_ndtr", 1),
+        ("ndtri", 1),
+        ("log_ndtr_slope", 1),
+        ("hyp1f1", 3),
+    )
     if name in scipy_functions.OPS and name != "psi"
 ]
 POINTS = (-np.inf, -3, -2.5, -1, -0.5, -0.0, 0.0, 1e-30, 0.3, 0.9, 1, 1.5, 3.7, 50, 1e4, np.inf, np.nan)
