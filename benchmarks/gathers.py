@@ -131,3 +131,21 @@ def palette(jax, jnp, np):
     table, x = jnp.asarray(normal(np, 256)), placed(jax, np, _whole_numbers(np, 256, 2_000_000).astype(np.uint8), "x")
     f = jax.jit(lambda table, x: table[x] * 2 - 1)
     return lambda: f(table, x)
+
+
+@case(FAMILY, devices=(1, 8))
+def image_warped(jax, jnp, np):
+    """An image of 256 x 256 x 3 at places that a field of displacements gives, interpolated between four pixels."""
+
+    def f(x, flow):
+        n, m, _ = x.shape
+        i, j = jnp.meshgrid(jnp.arange(n), jnp.arange(m), indexing="ij")
+        i, j = jnp.clip(i + flow[..., 0], 0, n - 1), jnp.clip(j + flow[..., 1], 0, m - 1)
+        y0, x0 = jnp.floor(i).astype(jnp.int32), jnp.floor(j).astype(jnp.int32)
+        y1, x1 = jnp.minimum(y0 + 1, n - 1), jnp.minimum(x0 + 1, m - 1)
+        wy, wx = (i - y0)[..., None], (j - x0)[..., None]
+        top, low = x[y0, x0] * (1 - wx) + x[y0, x1] * wx, x[y1, x0] * (1 - wx) + x[y1, x1] * wx
+        return top * (1 - wy) + low * wy
+
+    f, x, flow = jax.jit(f), jnp.asarray(normal(np, 256, 256, 3)), rows(jax, np, 4 * normal(np, 256, 256, 2))
+    return lambda: f(x, flow)

@@ -380,3 +380,40 @@ def small_convolutions(jax, jnp, np):
 
     f, x = jax.jit(f), rows(jax, np, normal(np, 8, 32, 32, 3))
     return lambda: f(x, *taps)
+
+
+@case(FAMILY, devices=(1, 8))
+def quantiles(jax, jnp, np):
+    """`norm.ppf` of 100,000 shares, as inverse sampling takes it."""
+    f, x = jax.jit(jax.scipy.stats.norm.ppf), rows(jax, np, np.linspace(1e-3, 1 - 1e-3, 100_000, dtype=np.float32))
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1, 8))
+def distances_of_points(jax, jnp, np):
+    """How far 100,000 points of three coordinates are from the origin, column by column."""
+    f = jax.jit(lambda p: jnp.sqrt(p[:, 0] ** 2 + p[:, 1] ** 2 + p[:, 2] ** 2))
+    p = rows(jax, np, normal(np, 100_000, 3))
+    return lambda: f(p)
+
+
+@case(FAMILY, devices=(1, 8))
+def bins_of_points(jax, jnp, np):
+    """The cells of a grid that 200,000 coordinates lie in, as int32."""
+    f, x = jax.jit(lambda x: jnp.floor((x + 4) * 32).astype(jnp.int32)), rows(jax, np, normal(np, 200_000))
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1,))
+def factors_of_few_columns(jax, jnp, np):
+    """QR factors of 100 rows of 8 columns."""
+    f, x = jax.jit(jnp.linalg.qr), jnp.asarray(normal(np, 100, 8))
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1, 8))
+def few_outputs(jax, jnp, np):
+    """A last layer of 64 inputs and 8 outputs for 10,000 rows, and `relu`."""
+    f = jax.jit(lambda x, w, b: jax.nn.relu(x @ w + b))
+    x, w, b = rows(jax, np, normal(np, 10_000, 64)), jnp.asarray(normal(np, 64, 8)), jnp.asarray(normal(np, 8))
+    return lambda: f(x, w, b)

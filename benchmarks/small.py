@@ -271,3 +271,25 @@ def while_updates_mapped(jax, jnp, np):
     """The same under `vmap`, for 4 arrays."""
     f, x = jax.jit(jax.vmap(_updates(jax, 10_000))), jnp.zeros((4, 40_000))
     return lambda: f(x)
+
+
+@case(FAMILY, devices=(1,))
+def mirrored_borders(jax, jnp, np):
+    """A small image, 32 x 32, in a mirrored border (`jnp.pad`)."""
+    f, x = jax.jit(lambda x: jnp.pad(x, 2, mode="reflect")), jnp.asarray(normal(np, 32, 32))
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1,))
+def hashed_cells(jax, jnp, np):
+    """Hashes of the eight corners around 4096 points, modulo the entries of a table, as encodings of neural fields have them."""
+
+    def f(p):
+        cell = jnp.floor(p * 16).astype(jnp.uint32)
+        corners = [cell + jnp.array([i & 1, i >> 1 & 1, i >> 2], jnp.uint32) for i in range(8)]
+        factors = jnp.array([1, 2654435761, 805459861], jnp.uint32)
+        hashes = [c * factors for c in corners]
+        return [(h[:, 0] ^ h[:, 1] ^ h[:, 2]) % jnp.uint32(1 << 14) for h in hashes]
+
+    f, p = jax.jit(f), jnp.asarray(np.random.default_rng(0).random((4096, 3), np.float32))
+    return lambda: f(p)

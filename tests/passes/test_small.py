@@ -54,6 +54,30 @@ def test_few_ops_stay_as_they_are():
     assert out is program
 
 
+@pytest.mark.parametrize(
+    ("f", "joined"),
+    [
+        (lambda x, y: [-jnp.pad(lax.reshape(x, (2, 3)), 1, mode="edge")], [True]),
+        (lambda x, y: [jnp.pad(x, 1)], [True]),
+        (lambda x, y: [jnp.pad(lax.reshape(x, (2, 3)), 2, mode="wrap") + 1], [True]),
+        (lambda x, y: [lax.concatenate([x, y], 0)], []),
+        (lambda x, y: [jnp.roll(x, 1), lax.neg(y)], []),
+        (
+            lambda x, y: [lax.sin(jnp.pad(lax.reshape(x, (2, 3)), 1, mode="edge"))],
+            [],
+        ),  # the kernel of sin rounds otherwise
+    ],
+)
+def test_moves_of_several_pieces_count_as_several_calls(f, joined):
+    """Few equations that join pieces are compiled once they are called often: that changes no bit."""
+    program, out = found(f)
+    assert [e.params["patient"] for e in out.equations if e.op.name == "small"] == joined
+    x, y = np.float32([np.nan, -0.0, 1, np.inf, 2, 3]), np.arange(6, dtype=np.float32)
+    run, plain = Plan(out, Env()).run, Plan(program, Env()).run
+    for _ in range(20):
+        np.testing.assert_array_equal(np.asarray(run(x, y)).view(np.int32), np.asarray(plain(x, y)).view(np.int32))
+
+
 @pytest.mark.parametrize(("devices", "joined"), [(1, False), (8, False), (64, True), (512, True)])
 def test_much_elementwise_work_counts_as_several_ops(devices, joined):
     env = Env(("x",), (devices,))

@@ -97,7 +97,8 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     x, y = promote_to_numeric("remainder", x1, x2)
     if is_integer(x.dtype) and not _is_positive(y):
         y = where_(bind(comparison.eq_p, y, zero_like(y)), constant(y, 1), y)
-    return _with_sign_of(y, bind(two.rem_p, x, y))
+    rest = bind(two.rem_p, x, y)
+    return rest if isdtype(x.dtype, "unsigned integer") else _with_sign_of(y, rest)
 
 
 def _with_sign_of(y: Value, rest: Array) -> Array:

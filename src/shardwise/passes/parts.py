@@ -34,6 +34,12 @@ def devices_part(eqn: Equation) -> bool:
     return held is not None and held.test is not None and bool(held.test.out_types[0].vma)
 
 
+def numpy_calls(eqn: Equation) -> int:
+    """The approximate number of NumPy calls in the op's own kernel."""
+    calls = 1 if eqn.op.small is None else eqn.op.small.calls
+    return calls if isinstance(calls, int) else calls(eqn)
+
+
 def makers(program: Program) -> dict[Var, int]:
     """The equation that makes each value."""
     return {v: i for i, e in enumerate(program.equations) for v in e.outputs}

@@ -35,7 +35,7 @@ from shardwise.passes.hoist import hoist
 from shardwise.passes.join_reductions import join_reductions
 from shardwise.passes.late_sums import with_late_sums
 from shardwise.passes.partition import partition
-from shardwise.passes.parts import calls_replaced, devices_part
+from shardwise.passes.parts import calls_replaced, devices_part, numpy_calls
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.simplify import simplify
 from shardwise.passes.whole_values import whole_program
@@ -302,9 +302,7 @@ def _has_small_parts(module: Module, spread: Spread) -> bool:
     small = [
         e for e in module.program.equations if all(spread.elements(v.aval) <= costs.SMALL_LARGEST for v in e.outputs)
     ]
-    return sum(calls_replaced(e, spread) for e in small) >= costs.SMALL_FEWEST or any(
-        e.op.small is not None and e.op.small.calls >= costs.SMALL_FEWEST for e in small
-    )
+    return sum(max(calls_replaced(e, spread), numpy_calls(e)) for e in small) >= costs.SMALL_FEWEST
 
 
 PARTITIONING: tuple[tuple[str, Pass], ...] = (

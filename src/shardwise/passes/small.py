@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from shardwise.ir import Equation, Loop, Program, Spread, Var, map_programs, region_of, rounds_of
-from shardwise.passes.parts import Part, calls_replaced, makers, order_parts, users
+from shardwise.passes.parts import Part, calls_replaced, makers, numpy_calls, order_parts, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.small import available, carry_updates, small, writable
@@ -42,13 +42,12 @@ def _with_regions(program: Program, spread: Spread, fewest: int, touched: Collec
     fit = [writable(e, spread, any(v in touched for v in e.outputs)) for e in equations]
     groups = _groups(program, fit)
     worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i], spread) for i in g) >= fewest}
-    # Groups that are not worth compiling stay unchanged, except those with an op of many NumPy calls. The first calls of such a
-    # group run in NumPy, so its ops must give the same bits in both.
-    many = [f and _numpy_calls(e) >= costs.SMALL_FEWEST for e, f in zip(equations, fit, strict=True)]
-    groups = [
-        part for g in groups for part in ((g,) if g in worth or _joins(equations, many, g) else [(i,) for i in g])
-    ]
-    patient = {g for g in groups if g not in worth and any(many[i] for i in g)}
+    # Groups that are not worth compiling stay unchanged, except those with many NumPy calls in the kernels of their ops. The first calls of
+    # such a group run in NumPy, so its ops must give the same bits in both.
+    many = [f and numpy_calls(e) >= costs.SMALL_FEWEST for e, f in zip(equations, fit, strict=True)]
+    joined = {g for g in groups if fit[g[0]] and g not in worth and _joins(equations, many, g)}
+    groups = [part for g in groups for part in ((g,) if g in worth or g in joined else [(i,) for i in g])]
+    patient = joined | {g for g in groups if g not in worth and any(many[i] for i in g)}
     worth |= patient
     inside = {i: _with_inner_regions(equations[i], spread, fewest) for g in groups if g not in worth for i in g}
     if not worth and all(new is equations[i] for i, new in inside.items()):
@@ -83,20 +82,16 @@ def _with_inner_regions(eqn: Equation, spread: Spread, fewest: int) -> Equation:
     return map_programs(eqn, lambda p: _with_regions(p, spread, enough, touched))
 
 
-def _numpy_calls(eqn: Equation) -> int:
-    """The approximate number of NumPy calls in the op's own kernel."""
-    return 1 if eqn.op.small is None else eqn.op.small.calls
-
-
 def _joins(equations: Sequence[Equation], many: Sequence[bool], group: Group) -> bool:
-    """Whether a group with an op of many NumPy calls becomes one region: kernels and machine code must give the same bits."""
-    return any(many[i] for i in group) and all(many[i] or _same_bits(equations[i]) for i in group)
+    """Whether a group with many NumPy calls becomes one region: kernels and machine code must give the same bits."""
+    calls = sum(numpy_calls(equations[i]) for i in group if not equations[i].op.view)
+    return calls >= costs.SMALL_FEWEST and all(many[i] or _same_bits(equations[i]) for i in group)
 
 
 def _same_bits(eqn: Equation) -> bool:
-    """Whether the op's kernel and its machine code round equally: arithmetic does, transcendentals and long sums do not."""
+    """Whether the op's kernel and its machine code round equally: moves and arithmetic do, transcendentals and long sums do not."""
     op = eqn.op
-    return op.view or op.hands_on or (op.emit is not None and not op.transcendental)
+    return op.view or op.hands_on or op.boxes is not None or (op.emit is not None and not op.transcendental)
 
 
 def _weight(eqn: Equation, spread: Spread) -> float:

@@ -42,12 +42,17 @@ def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
     dtype = x.dtype if dtype is None else dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
     if is_hollow(x):
         return hollow(x.shape, dtype)
-    least = costs.POOLED_FROM if x.flags.c_contiguous else costs.COPY_ROWS_FROM
+    least = costs.POOLED_FROM if x.flags.c_contiguous or _has_few_rows(x) else costs.COPY_ROWS_FROM
     if x.size * dtype.itemsize < least or x.dtype.hasobject:
         return x.astype(dtype, order="C", copy=True)
     out = pool.empty(x.shape, dtype)
     fill(out, x)
     return out
+
+
+def _has_few_rows(x: Ndarray) -> bool:
+    """Whether NumPy begins so few dense rows that a call of ours would take longer."""
+    return x.ndim > 0 and x.strides[-1] == x.itemsize and x.size < costs.COPY_FEWEST_ROWS * x.shape[-1]
 
 
 def reshape_block(x: Ndarray, shape: Shape) -> Ndarray:

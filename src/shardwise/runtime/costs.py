@@ -164,6 +164,9 @@ FUSED_SHORT_POSITIONS: Final = 8
 # Registers of a vector that has several short rows, where rows do not fill registers: 2**19 pixels of 3 colours, less a mean and over a
 # deviation per colour, take 0.25 ms so, and 0.8 by vectors as short as rows; tanh of rows of 5 times a factor per row 0.17 and 0.67 (AVX2).
 FUSED_ROWS: Final = 8
+# Elements of which vectors meet one, up to which they are taken from dense vectors and not one by one: lengths of 100,000 vectors of 3
+# coordinates take 38 us so, and 58; squares of distances along 8 coordinates as long either way (AVX-512 of an AMD EPYC).
+SPACED_MOST: Final = 4
 # Cost, in additions, from which a value is kept for the next pass rather than computed again: it is written and read, too.
 FUSED_SAVED: Final = 8
 # Operands and results of a group with reductions whose vectors fill two registers: logsumexp of rows of 1024 takes 31 cycles for 16
@@ -237,6 +240,9 @@ SHALLOW_DEEPEST_TURNED: Final = 128
 SHALLOW_LONGEST_COLD: Final = 256
 # Multiplications up to which the library does without laying out operands, too.
 SHALLOW_COLD_FROM: Final = 1 << 20
+# The same for few columns, of which libraries fill vectors in part: 10,000 rows of 64 times 8 columns take 120 us so, 212 by the library
+# (AVX-512 of an AMD EPYC).
+SHALLOW_NARROW_FROM: Final = 1 << 19
 # Multiplications from which no draft of their function pays (DRAFT_PRODUCT). It takes LLVM 13 ms, which begin ahead of the first call.
 SHALLOW_NO_DRAFT: Final = 3 << 23
 # Bytes of the left operand that pass by a strip before the next one.
@@ -296,6 +302,8 @@ COPY_PART: Final = 1 << 20
 # 1 MB in rows of 3 elements takes 0.09 ms so, and 0.64 by NumPy, in rows of 16 0.05 and 0.14, in rows of 48 as long (AVX2).
 COPY_ROW: Final = 1 << 8
 COPY_ROWS_FROM: Final = 1 << 15
+# Dense rows from which that pays: 512 of 64 bytes take NumPy 3.1 us and a call of ours 4.1, 1024 5.9 and 4.6 (AVX-512 of an AMD EPYC).
+COPY_FEWEST_ROWS: Final = 768
 # Bytes that NumPy copies between blocks that lie so before code is made for it, which saves half a millisecond a megabyte, but takes 5 to
 # 30 ms to make.
 COPY_CODE_FROM: Final = 1 << 24

@@ -343,6 +343,8 @@ LAYOUTS = {
     "scalar per device": lambda r: (1, (r(8, 64, 64), r(8))),
     "columns of a split array": lambda r: (1, (r(64, 4, 96).transpose(1, 0, 2), r(64, 4, 96).transpose(1, 0, 2))),
     "every second": lambda r: (0, (r(64, 512)[:, ::2], r(64, 256))),
+    "every third and every seventh": lambda r: (0, (r(30000)[2::3], r(70001)[:-1:7])),
+    "every ninth": lambda r: (0, (r(90000)[::9], r(10000))),
     "backwards": lambda r: (0, (r(64, 256)[::-1, ::-1], r(64, 256))),
     "transposed": lambda r: (0, (r(256, 64).T, r(256, 64).T)),
     "one transposed": lambda r: (0, (r(64, 256), r(256, 64).T)),

@@ -69,6 +69,18 @@ def test_squares_of_vectors(shape, dtype):
             assert (memory[:4096] == 0xAB).all() and (memory[-4096:] == 0xAB).all()
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
+def test_every_so_manieth_element(dtype):
+    """The last vector that is read ends with the last element that is copied: what lies behind it may be no memory of ours."""
+    for step in (2, 3, 5, 8, 9, -1, -2):
+        for n in (1, 5, 16, 33, 130):
+            whole = np.random.default_rng(n).integers(0, 255, (3, n * abs(step))).astype(dtype)
+            source = whole[:, ::step]
+            into = np.zeros(source.shape, dtype)
+            copies(into, source) or np.copyto(into, source)
+            np.testing.assert_array_equal(into, source)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_copies_are_cut_into_pieces(threads):
     x = np.arange(1 << 17, dtype=np.float32).reshape(-1, 2, 4)

@@ -19,10 +19,10 @@ RNG = np.random.default_rng(0)
 SIZES = [(100, 97, 40), (300, 64, 128), (2000, 65, 100), (4000, 70, 20)]
 
 
-def _call(char, left, right, integer):
+def _call(char, left, right, integer, columns=64):
     number = ctypes.c_float if char == "f" else ctypes.c_double
     i, n, p = ctypes.c_int, integer, ctypes.c_void_p
-    address = shallow.function(char, left, right, ctypes.sizeof(integer), math.inf)
+    address = shallow.function(char, left, right, columns, ctypes.sizeof(integer), math.inf)
     return ctypes.CFUNCTYPE(None, i, i, i, n, n, n, number, p, n, p, n, number, p, n)(address)
 
 
@@ -32,8 +32,8 @@ def _call(char, left, right, integer):
 def test_every_layout(char, integer, other, monkeypatch):
     """On this processor and as on others, with fewer registers."""
     if other is not None:
-        monkeypatch.setattr(shallow, "registers", lambda char: other)
-    held = shallow.registers(char)
+        monkeypatch.setattr(shallow, "registers", lambda char, n: other)
+    held = shallow.registers(char, 64)
     least = held.rows, held.columns, held.lanes
     for left, right in itertools.product((blas.PLAIN, blas.TRANSPOSED), repeat=2):
         call = _call(char, left, right, integer)
@@ -50,8 +50,30 @@ def test_every_layout(char, integer, other, monkeypatch):
             assert (out[:, n:] == 7).all()
 
 
+@pytest.mark.parametrize("char", "fd")
+def test_fewer_columns_than_a_vector_has_lanes(char):
+    """Vectors are as short; what is not finite stays in its row."""
+    for left, right in itertools.product((blas.PLAIN, blas.TRANSPOSED), repeat=2):
+        for n in (n for n in (4, 8, 10, 12, 15, 16) if shallow.fits(char, left, 37, n, 40)):
+            m, k = 37, 40
+            a, b = RNG.normal(size=(m, k)).astype(char), RNG.normal(size=(k, n)).astype(char)
+            a[3, 5], a[7, 0] = np.nan, np.inf
+            x = np.array(a if left == blas.PLAIN else a.T, order="C")
+            y = np.array(b if right == blas.PLAIN else b.T, order="C")
+            out = np.full((m + 2, n + 5), 7, char)
+            call, at = _call(char, left, right, ctypes.c_int64, n), (x.ctypes.data, y.ctypes.data, out.ctypes.data)
+            call(0, 0, 0, m, n, k, 1, at[0], x.shape[1], at[1], y.shape[1], 0, at[2], n + 5)
+            finite = np.isfinite(a).all(1)
+            assert_einsum(out[:m, :n][finite], "ij,jk->ik", a[finite], b)
+            assert np.isnan(out[3, :n]).all()
+            np.testing.assert_array_equal(out[7, :n], np.inf * np.sign(b[0]))
+            assert (out[m:] == 7).all()
+            assert (out[:, n:] == 7).all()
+    assert not any(shallow.fits(char, blas.PLAIN, 64, n, 64) for n in (1, 2, 3, 5, 6, 7))
+
+
 def test_sizes_that_do_not_fit():
-    held = shallow.registers("f")
+    held = shallow.registers("f", 64)
     for m, n, k in ((held.rows - 1, 64, 64), (64, held.columns - 1, 64), (64, 64, held.lanes - 1), (64, 64, 5000)):
         assert not shallow.fits("f", blas.PLAIN, m, n, k)
     assert not shallow.fits("F", blas.PLAIN, 64, 64, 64)

@@ -45,6 +45,23 @@ def test_special_floats():
     agree(f, x)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int8, np.uint16])
+def test_known_and_unknown_divisors(dtype):
+    """Many divisions share a function, but for those by integers that the text has."""
+    x = jnp.asarray(
+        np.random.default_rng(0).integers(np.iinfo(dtype).min, np.iinfo(dtype).max, 40, dtype, endpoint=True)
+    )
+    known = [dtype(n) for n in (0, 1, 2, 7, 100, np.iinfo(dtype).max, np.iinfo(dtype).min)]
+
+    def f(x):
+        divisors = [*known, *(x[::-1] + n for n in known)]
+        return [g(x, jnp.broadcast_to(jnp.asarray(y), x.shape)) for y in divisors for g in (lax.div, lax.rem)], [
+            g(x, lax.full_like(x, y)) for y in known for g in (lax.div, lax.rem)
+        ]
+
+    agree(f, x)
+
+
 @pytest.mark.parametrize(
     ("shape", "axis"), [((16,), 0), ((32,), 0), ((37,), 0), ((2, 8), 0), ((8, 2), 1), ((16, 8), 1)]
 )

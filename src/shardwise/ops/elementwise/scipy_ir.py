@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from shardwise.ir import Emit
 from shardwise.ops.elementwise.normal_slopes import FACTOR, HALF
-from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm_powers, libm_special
+from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm_special
 
 _COST = 150  # of a call, in additions
 _UFUNCS = "scipy.special._ufuncs."
 _POLES_COST = 300
 _IN_DOUBLE = {  # functions without a name in `lax` whose elements are computed in double, with the number of their operands
-    "betaln": 2, "dawsn": 1, "erfcx": 1, "expi": 1, "gamma": 1, "ndtri": 1, "owens_t": 2, "poch": 2, "psi": 1,
+    "betaln": 2, "dawsn": 1, "erfcx": 1, "expi": 1, "gamma": 1, "owens_t": 2, "poch": 2, "psi": 1,
     "spence": 1,
 }  # fmt: skip
 Write = Callable[..., Lane]
@@ -87,10 +87,10 @@ _ERF_INV_OF_DOUBLES = by_scipy("erfinv", odd)
 
 
 def _erf_inv(w: Lanes, x: Lane) -> Lane:
-    return _ERF_INV_OF_DOUBLES.write(w, x) if x.dtype == "float64" else libm_powers.erf_inv(w, x)
+    return _ERF_INV_OF_DOUBLES.write(w, x) if x.dtype == "float64" else libm_special.erf_inv(w, x)
 
 
-ERF_INV = Emit(_erf_inv, "f", cost=120)
+ERF_INV = Emit(_erf_inv, "f", cost=60)
 
 
 # -- functions with several results, or loops of their own -----------------------------------------------------------------
@@ -158,6 +158,7 @@ def _log_ndtr_slope(w: Lanes, x: Lane) -> Lane:
 IN_VECTORS = {
     "log_ndtr": Emit(_log_ndtr, "w", cost=100),
     "log_ndtr_slope": Emit(_log_ndtr_slope, "w", cost=80),
+    "ndtri": _in_vectors(libm_special.ndtri, by_scipy("ndtri"), 60),
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.base.scipy_extensions import scipy_extension
 from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.linalg.matrix_steps import QR_WORK
@@ -257,15 +258,25 @@ _FEW = 16  # single-precision stacks up to this size go matrix by matrix: NumPy'
 def _qr_one(a: Ndarray, rows: int) -> tuple[Ndarray, Ndarray]:
     m, n = a.shape
     packed, tau, *_ = lapack_routine("geqrf", a.dtype)(a, lwork=QR_WORK * n)
-    r = np.triu(packed[:rows])
+    r = np.zeros((rows, n), a.dtype)
+    np.copyto(r, packed[:rows], where=_upper(rows, n))
+    if rows <= n:
+        return _reflect(packed[:, :rows], tau, own=True), r
     base = np.zeros((m, rows), a.dtype, order="F")
-    base[:, : min(n, rows)] = packed[:, : min(n, rows)]
-    return _reflect(base, tau), r
+    base[:, :n] = packed
+    return _reflect(base, tau, own=True), r
 
 
-def _reflect(packed: Ndarray, tau: Ndarray) -> Ndarray:
+@recent(64)
+def _upper(rows: int, columns: int) -> Ndarray:
+    """The mask of the upper triangle."""
+    return np.arange(rows)[:, None] <= np.arange(columns)
+
+
+def _reflect(packed: Ndarray, tau: Ndarray, own: bool = False) -> Ndarray:
+    """The product of the reflectors; it is written over them if they are the caller's `own`."""
     name = "ungqr" if packed.dtype.kind == "c" else "orgqr"
-    return lapack_routine(name, packed.dtype)(packed, tau, lwork=QR_WORK * packed.shape[1])[0]
+    return lapack_routine(name, packed.dtype)(packed, tau, lwork=QR_WORK * packed.shape[1], overwrite_a=own)[0]
 
 
 def householder_product(a: Ndarray, taus: Ndarray) -> Ndarray:

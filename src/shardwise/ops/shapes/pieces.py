@@ -459,7 +459,7 @@ pad_p = define_op(
     boxes=_pad_boxes,
     partition=spread_partition,
     rewrite=_cutting_pad_as_slice,
-    small=SmallForm(later("shardwise.runtime.small", "write_pad")),
+    small=SmallForm(later("shardwise.runtime.small", "write_pad"), calls=16),
     additive=(0, 1),
     jvp=_pad_jvp,
     transpose=_pad_transpose,

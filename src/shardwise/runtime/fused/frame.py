@@ -23,6 +23,7 @@ HEAD = ("units", "grain", "size", "count", "rounds", "strips", "pieces", "piece"
 
 # How lanes meet an operand or a result.
 CONTIGUOUS, REPEATED, STRIDED = "contiguous", "repeated", "strided"
+SPACED = "spaced "  # and a number: every so-manieth element of an operand
 # Of vectors with several rows: all rows have the same elements, each row has one (which follow each other in memory, or not), or rows do
 # not follow each other.
 ALIKE, DENSE_COLUMN, COLUMN, APART = "alike", "dense column", "column", "apart"
@@ -131,6 +132,8 @@ class GroupFrame:
         steps: list[int | str] = [f"%step{k}.{d}" for d in range(form.inner + 1)]
         size = itemsize(dtype)
         apart = 0 if kind in (REPEATED, ALIKE) else self._lane_step(k) if kind in (STRIDED, COLUMN, APART) else size
+        if kind.startswith(SPACED):
+            apart = size * int(kind.removeprefix(SPACED))
         if form.row:
             steps[form.lane :] = [
                 form.row * size if kind == CONTIGUOUS else apart,

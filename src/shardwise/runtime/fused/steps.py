@@ -24,13 +24,14 @@ from shardwise.runtime.fused.frame import (
     HEAD,
     PAST_CACHE,
     REPEATED,
+    SPACED,
     STRIDED,
     Form,
 )
 from shardwise.runtime.fused.joined import JoinedWriter
 from shardwise.runtime.fused.space import Graph, cost_of
 from shardwise.runtime.fused.writer import GroupWriter
-from shardwise.runtime.loops import Call, Calls, Kernel, MemoryLoops, Met, Roles, lanes_of, streams
+from shardwise.runtime.loops import Call, Calls, Kernel, MemoryLoops, Met, Roles, lanes_of, spacing, streams
 from shardwise.runtime.machine import llvm, thread_count
 
 _LINE = 64  # elements that fill cache lines, whatever their size
@@ -98,7 +99,7 @@ class Arrangement:
         found = Arrangement(graph, met, loops, sizes, width, loops.roles(lane), access)
         if not found.roles.along:
             found = replace(found, width=width * found._side_by_side())
-        return replace(found, access=found._past_cache())
+        return replace(found, access=found._with_spacing(found._past_cache()))
 
     @property
     def streams(self) -> bool:
@@ -167,6 +168,15 @@ class Arrangement:
             ):
                 access[k] = PAST_CACHE
         return access
+
+    def _with_spacing(self, access: Sequence[str]) -> list[str]:
+        """`access`, with operands of which vectors meet every second or third element, say, in dense vectors."""
+        found = list(access)
+        for k, operand in enumerate(self.graph.accesses):
+            apart = spacing(self.loops.strides[k][self.roles.lane], self.sizes[k], self.width)
+            if access[k] == STRIDED and apart and not operand.at:
+                found[k] = f"{SPACED}{apart}"
+        return found
 
     # -- results over operands -------------------------------------------------------------------------------------------
 

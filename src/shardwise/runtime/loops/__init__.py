@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.write import Steps as Steps
     from shardwise.runtime.loops.write import Writer as Writer
     from shardwise.runtime.loops.write import dtype_name as dtype_name
+    from shardwise.runtime.loops.write import spacing as spacing
 
 __getattr__ = open_door(
     __name__,
@@ -73,5 +74,5 @@ __getattr__ = open_door(
     stacks="Spaced StackLoop",
     ufuncs="ufunc_of_loop",
     tables="Table TableForm",
-    write="SQUARED STREAMED Steps Writer dtype_name",
+    write="SQUARED STREAMED Steps Writer dtype_name spacing",
 )

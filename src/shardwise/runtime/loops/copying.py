@@ -15,7 +15,7 @@ from shardwise.runtime.loops.call import Call, WorkLoop
 from shardwise.runtime.loops.function import Function, lanes_of
 from shardwise.runtime.loops.layout import MemoryLoops, Roles, merge_loops
 from shardwise.runtime.loops.nest import OVERLAP, write_nest
-from shardwise.runtime.loops.write import SQUARED, STREAMED
+from shardwise.runtime.loops.write import SQUARED, STREAMED, spacing
 from shardwise.runtime.machine import itemsize, llvm, thread_count
 
 _RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}  # types that move as they are
@@ -42,9 +42,10 @@ def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | Non
     if many > 1:
         tile: Shape = (many, row)
     else:  # a short row at once
-        tile = (row if row <= 2 * lanes else min(4 * lanes, 1 << row.bit_length() - 1),)
+        most = lanes if spacing(here[-1], size, lanes) else 4 * lanes
+        tile = (row if row <= min(most, 2 * lanes) else min(most, 1 << row.bit_length() - 1),)
     kept = len(extents) - len(tile)
-    near = here[-1] if here[-1] in (0, size) or many > 1 else None
+    near = here[-1] if here[-1] in (0, size) or many > 1 or spacing(here[-1], size, math.prod(tile)) else None
     apart = (0 if here[-2] == 0 else None if near == 0 else here[-2],) if many > 1 else ()
     known = row if row * size <= costs.COPY_ROW else 0
     loop = _copy_loop(_RAW[size], size, kept, tile, known, (*apart, near))

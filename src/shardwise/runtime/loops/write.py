@@ -13,6 +13,7 @@ from typing import Any
 from shardwise.base.dtypes import physical
 from shardwise.base.shapes import Shape
 from shardwise.ir import Emit, Op, ShapedArray
+from shardwise.runtime import costs
 from shardwise.runtime.machine import STORED, Lane, Lanes, gathers_pay, is_known, itemsize
 
 Steps = Sequence[int | str]  # bytes between neighbours along each dim: a number, or a register
@@ -166,7 +167,9 @@ class Writer(Lanes):
             return self.scalar(place, dtype)
         assert mask is None
         if len(shape) == 1:
-            return self.load_lanes(self.gather_strided(place, str(steps[0]), stored), dtype)
+            apart = spacing(steps[0], itemsize(dtype), n)
+            raw = self._load_spaced(place, apart, dtype) if apart else self.gather_strided(place, str(steps[0]), stored)
+            return self.load_lanes(raw, dtype)
         if len(shape) == 2 and 0 in steps and 1 not in shape:  # rows that are equal, or rows of equal elements
             d = list(steps).index(0)
             part = self.at(shape[1 - d]).read(place, (shape[1 - d],), (steps[1 - d],), dtype)
@@ -299,6 +302,23 @@ class Writer(Lanes):
         """One element in all lanes."""
         return self.load_lanes(self.value(f"load {STORED[dtype]}, ptr {place}, align 1", "one"), dtype, scalar=True)
 
+    def _load_spaced(self, place: str, apart: int, dtype: str) -> str:
+        """Every so many elements from `place` on, out of dense vectors of which the last one ends with the last element that is wanted; of
+        -1 all elements, backwards.
+        """
+        stored, n = STORED[dtype], self.width
+        kind, wanted = self.vector(stored), [i * apart for i in range(n)]
+        begins = [*range(0, n * (apart - 1), n), max(wanted) + 1 - n]
+        raw = "poison"
+        for k, begin in enumerate(begins):
+            at = self.advance_address(place, 1, begin * itemsize(dtype))
+            part = self.value(f"load {kind}, ptr {at}, align 1", "raw")
+            last = k + 1 == len(begins)
+            mine = [e - begin if (e >= n * k or apart < 0) and (last or e < n * (k + 1)) else -1 for e in wanted]
+            mask = ", ".join(f"i32 {i if e < 0 else n + e}" for i, e in enumerate(mine))
+            raw = self.value(f"shufflevector {kind} {raw}, {kind} {part}, <{n} x i32> <{mask}>", "raw")
+        return raw
+
     def _masked_load(self, place: str, dtype: str, mask: str, other: Lane | None) -> str:
         stored = STORED[dtype]
         v, name = self.vector(stored), f"llvm.masked.load.{self._suffix(stored)}"
@@ -323,6 +343,16 @@ class Writer(Lanes):
             ref = self.value(f"freeze {kind} {ref}", "v")
         mask = ", ".join(f"i32 {p}" for p in places)
         return self.let(f"shufflevector {kind} {ref}, {kind} poison, <{len(places)} x i32> <{mask}>", lane.dtype)
+
+
+def spacing(step: int | str, size: int, width: int) -> int:
+    """Every how many elements of `size` bytes a vector meets one, or -1 where it meets all of them backwards; 0 where that are too many, or
+    unknown: they are read one by one.
+    """
+    if not isinstance(step, int) or step % size:
+        return 0
+    apart = step // size
+    return apart if apart == -1 or 2 <= apart <= min(costs.SPACED_MOST, width // 2) else 0
 
 
 def _is_packed(shape: Shape, steps: Steps, size: int) -> bool:

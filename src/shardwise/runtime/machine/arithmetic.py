@@ -62,6 +62,10 @@ class Arithmetic(Flow):
                 self._numbers[found.ref] = struct.unpack(">d", bytes.fromhex(word[2:]))[0]
         return found
 
+    def is_whole_number(self, x: Lane) -> bool:
+        """Whether all lanes are one integer that the text has."""
+        return not x.floating and any((y.ref, y.dtype) == (x.ref, x.dtype) for y in self._constants.values())
+
     def sequence(self, dtype: str) -> Lane:
         """0, 1, 2 and so on, of an integer dtype."""
         type = TYPES[dtype]

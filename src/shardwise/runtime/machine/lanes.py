@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from shardwise.runtime.machine.arithmetic import Arithmetic
 from shardwise.runtime.machine.flow import RARE
-from shardwise.runtime.machine.lane import SHORT, STORED, TYPES, Lane
+from shardwise.runtime.machine.lane import STORED, TYPES, Lane
 
 
 class Lanes(Arithmetic):
@@ -47,11 +47,20 @@ class Lanes(Arithmetic):
         return self._cast("trunc" if size > wanted else "sext" if x.signed else "zext", x, dtype)
 
     def _saturate(self, x: Lane, dtype: str) -> Lane:
+        """Floats as integers. LLVM's own saturation of vectors goes lane by lane on some processors."""
         target = TYPES[dtype]
-        v, wide = self.vector(target), self.vector(x.type)
-        name = f"llvm.fpto{'s' if dtype.startswith('int') else 'u'}i.sat.v{self.width}{target}.v{self.width}{SHORT[x.type]}"
-        self.declare(name, f"declare {v} @{name}({wide})")
-        return self.let(f"call {v} @{name}({wide} {x.ref})", dtype)
+        bits, signed = int(target[1:]), dtype.startswith("int")
+        low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+        least, beyond = self.like(float(low), x), self.like(float(high), x)
+        above = self.compare("ge", x, beyond)
+        inside = self.binary("and", self.compare("ge", x, least), self.compare("lt", x, beyond))
+        held = self.select(inside, x, self.like(0.0, x))
+        wide = dtype if bits >= 32 else "int32"
+        out = self._cast("fptosi" if signed or bits < 32 else "fptoui", held, wide)
+        out = self.select(above, self.constant(high - 1, wide), out)
+        if signed:
+            out = self.select(self.compare("lt", x, least), self.constant(low, wide), out)
+        return out if wide == dtype else self._cast("trunc", out, dtype)
 
     def round_narrow(self, x: Lane, before: str | None = None) -> Lane:
         """float32 lanes rounded to what `x.dtype` (float16, bfloat16) can hold; `before` names what they hold already."""

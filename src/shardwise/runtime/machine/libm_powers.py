@@ -14,25 +14,6 @@ from shardwise.runtime.machine.lane import Lane
 from shardwise.runtime.machine.lanes import Lanes
 from shardwise.runtime.machine.libm_angles import in_double
 
-# erfc(x) * exp(x**2) / t in t = 1 / (1 + x / 2) for x from 0 to 10.2
-_ERFC = (
-    0.035767002695212206, -0.19103273811328686, 0.38141786433467345, -0.2895891544302622, -0.02196306074456218,
-    0.03540773210304684, 0.05487714999934293, 0.18559516073790475, 0.24517912573767028, 0.28225240033845417, 0.2820885208365016,
-)  # fmt: skip
-# erf(x) / x - 1 in x**2 for abs(x) <= 1 / 2
-_ERF_SMALL = (
-    -0.00076623889807596721, 0.0051985677998996591, -0.02686277648107458, 0.11283771087395731, -0.37612638445533737,
-    0.12837916707899379,
-)  # fmt: skip
-# M. Giles' approximation of erf_inv(x) / x: in v - 2.5 and in sqrt(v) - 3, where v = -log(1 - x**2) is below 5 and above
-_ERF_INV_CENTRE = (
-    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727,
-    1.50140941,
-)  # fmt: skip
-_ERF_INV_TAILS = (
-    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406,
-    2.83297682,
-)  # fmt: skip
 _TINY = 2.0**-12  # below, two terms of a series are enough for float32
 
 
@@ -163,27 +144,3 @@ def remainder(w: Lanes, x: Lane, y: Lane) -> Lane:
     found = w.branch(w.some(rare), lambda: [w.each("fmod", wide, by).ref], [usual.ref], [w.vector("double")], RARE)
     out = Lane(found[0], "float64")
     return out if x.type == "double" else w.convert(out, "float32")
-
-
-def _erfc_of_size(w: Lanes, size: Lane) -> Lane:
-    """erfc of positive float64, good enough to round to float32."""
-    one = w.like(1, size)
-    held = w.select(w.compare("gt", size, w.like(10.7, size)), w.like(10.7, size), size)
-    t = w.div(one, w.fma(held, w.like(0.5, held), one))
-    return w.mul(w.mul(t, w.poly(t, _ERFC)), libm.exp_of_doubles(w, w.mul(w.neg(held), held)))
-
-
-def erf_inv(w: Lanes, x: Lane) -> Lane:
-    """The inverse error function of float32 values: a polynomial's estimate, and one step of Newton's in float64."""
-    wide = in_double(w, x)
-    size, one = w.abs(wide), w.like(1, wide)
-    v = w.neg(libm.log(w, w.fma(w.neg(wide), wide, one)))
-    centre = w.poly(w.sub(v, w.like(2.5, v)), _ERF_INV_CENTRE)
-    tails = w.poly(w.sub(w.call("sqrt", v), w.like(3, v)), _ERF_INV_TAILS)
-    y = w.mul(w.select(w.compare("lt", v, w.like(5, v)), centre, tails), size)
-    near = w.fma(w.poly(w.mul(y, y), _ERF_SMALL), y, y)
-    over = w.select(w.compare("lt", y, w.like(0.5, y)), w.sub(near, size), w.sub(w.sub(one, size), _erfc_of_size(w, y)))
-    slope = w.mul(w.like(math.sqrt(math.pi) / 2, y), libm.exp(w, w.mul(y, y)))
-    exact = w.fma(w.neg(over), slope, y)
-    end = w.select(w.compare("eq", size, one), w.like(math.inf, y), exact)
-    return w.convert(w.copysign(end, wide), "float32")

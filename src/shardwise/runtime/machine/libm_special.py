@@ -57,6 +57,26 @@ _GAMMA_FAR = (
     -4.5600288615690487e-11, -9.158119487085041e-11, 1.7030229912660492e-09, -3.4800496635862005e-09, -5.469977957033745e-08,
     4.5061198287744643e-07, 2.2191764496825543e-06, -7.366478465939835e-05, -0.00015194427326194117, 0.08325677293844873,
 )  # fmt: skip
+# erf_inv(x) / x in v - 2.5, in sqrt(v) - 3.11803395 and in sqrt(v) - 7.1, where v = -log(1 - x**2) is up to 5, up to 16, and up to 104
+_INVERSE_CENTRE = (
+    4.384995311926027e-13, -3.388817519066577e-13, -3.0122346021629576e-11, 1.2982446043371449e-10,
+    9.024881447909744e-10, -1.0906655743110653e-08, 1.3429287142216358e-08, 4.788369412627382e-07,
+    -3.416636103077881e-06, -4.9962227613667115e-06, 0.000218250273934182, -0.0012527078260762582,
+    -0.00417731772599164, 0.24664027673055933, 1.501409351110792,
+)  # fmt: skip
+_INVERSE_TAILS = (
+    -5.277463916509813e-07, -3.6283061647768164e-06, 1.3420775837606851e-05, -2.060906823460732e-06,
+    -5.9807197155136596e-05, 0.00014216828542780587, -9.795906007011592e-05, -0.000324056772574665,
+    0.0012765294834164386, -0.0025728048975185974, 0.003883112598621307, -0.005407977805507985, 0.007159778999106227,
+    1.0036197232525796, 2.9513285394529594,
+)  # fmt: skip
+_INVERSE_ENDS = (
+    -1.6181567224635642e-14, 6.462681945327049e-14, 4.4307577523826856e-13, -1.7600809929941184e-12,
+    -5.8671316784351955e-12, 2.549814562280166e-11, 1.0072467383975547e-11, 2.705240526495993e-11,
+    -1.2699071017800202e-09, 8.05176050098278e-09, -4.7205077517333935e-08, 2.777974396589859e-07,
+    -1.441863708843316e-06, 5.2913545915132e-06, 8.550619313581478e-06, -0.0005104220956403912, 1.008493302253134,
+    6.969874094342212,
+)  # fmt: skip
 
 
 def _mills(w: Lanes, size: Lane) -> Lane:
@@ -95,6 +115,41 @@ def log_ndtr_slope(w: Lanes, x: Lane) -> Lane:
     share, below = _mills(w, size), w.compare("lt", wide, w.like(0, wide))
     whole = w.select(below, share, w.sub(libm.exp(w, square), share))
     return w.convert(w.div(w.like(1 / math.sqrt(2 * math.pi), whole), whole), "float32")
+
+
+def erf_inv(w: Lanes, x: Lane) -> Lane:
+    """The inverse error function."""
+    wide = in_double(w, x)
+    one = w.like(1, wide)
+    return w.convert(w.copysign(_inverse_error(w, wide, w.fma(w.neg(wide), wide, one)), wide), "float32")
+
+
+def ndtri(w: Lanes, x: Lane) -> Lane:
+    """The inverse of the normal distribution function: sqrt(2) times erf_inv of 2 x - 1."""
+    wide = in_double(w, x)
+    one, four = w.like(1, wide), w.like(4, wide)
+    far = w.fma(w.like(2, wide), wide, w.neg(one))
+    found = _inverse_error(w, far, w.mul(w.mul(four, wide), w.sub(one, wide)))
+    return w.convert(w.mul(found, w.like(math.sqrt(2), found)), "float32")
+
+
+def _inverse_error(w: Lanes, x: Lane, rest: Lane) -> Lane:
+    """erf_inv of float64 x, where `rest` is 1 - x**2, good enough to round to float32."""
+    v = w.neg(libm.log(w, rest))
+    near = w.poly(w.sub(v, w.like(2.5, v)), _INVERSE_CENTRE)
+
+    def tails() -> list[str]:
+        root = w.call("sqrt", v)
+        few = w.poly(w.sub(root, w.like(3.11803395, v)), _INVERSE_TAILS)
+        ends = w.poly(w.sub(root, w.like(7.1, v)), _INVERSE_ENDS)
+        far = w.select(w.compare("gt", v, w.like(16, v)), ends, few)
+        infinity = w.like(math.inf, v)
+        far = w.select(w.compare("eq", v, infinity), infinity, far)
+        return [w.select(beyond, far, near).ref]
+
+    beyond = w.compare("gt", v, w.like(5, v))
+    found = w.branch(w.some(beyond), tails, [near.ref], [w.vector("double")], RARE)
+    return w.mul(Lane(found[0], "float64"), x)
 
 
 def i0e(w: Lanes, x: Lane) -> Lane:

@@ -301,7 +301,7 @@ class _Maker:
 def _function(called: blas.Convention, char: str, left: int, right: int, m: int, n: int, k: int) -> int:
     """The address of the fastest function for such products. Raises `_NoLibrary` if that function's library is missing."""
     if shallow.fits(char, left, m, n, k):
-        return shallow.function(char, left, right, ctypes.sizeof(called.integer), math.inf)  # once for each panel
+        return shallow.function(char, left, right, n, ctypes.sizeof(called.integer), math.inf)  # once for each panel
     mine = blas.library()
     if mine is None:
         raise _NoLibrary

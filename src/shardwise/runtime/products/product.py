@@ -62,7 +62,7 @@ def expect(char: str, turned: tuple[bool, bool], m: int, n: int, k: int) -> None
     elif not shallow.pays_cold(char, left, m // pieces, n, k, n):
         blas.prepare()
     elif work >= costs.SHALLOW_NO_DRAFT:
-        shallow.prepare(char, left, right, integer)
+        shallow.prepare(char, left, right, min(n, shallow.WIDEST + 1), integer)
 
 
 def product_for(a: Ndarray, b: Ndarray, out: Ndarray, limit: int | None = None) -> Product:
@@ -149,7 +149,7 @@ def _tiles(
         return form.tiles(max(pieces, parts)), skinny.function(char, left, sizes[0], integer, work)
     tiles = form.tiles(pieces)
     if all(shallow.fits_cold(char, left, *task[3:], depth, step) for task in tiles):
-        return tiles, shallow.function(char, left, right, integer, work)
+        return tiles, shallow.function(char, left, right, sizes[1], integer, work)
     return tiles, None
 
 

@@ -2,7 +2,8 @@
 
 Comes in: how the operands lie. Goes out: a function with the arguments of ``cblas_?gemm`` that computes ``c = a @ b`` (order, alpha and
 beta are not read). A strip of some columns of `b` is laid out row by row in the first-level cache; then the rows of `a` go past it, a
-few at a time, whose sums stay in registers. Each sum is added up in the order of the depth, so results do not depend on cuts.
+few at a time, whose sums stay in registers. Each sum is added up in the order of the depth, so results do not depend on cuts. Where `b` has
+fewer columns than a vector has lanes, vectors are as short.
 
 Rows and columns must fill the registers once (`fits`): the last ones are computed again together with those before them.
 """
@@ -19,35 +20,44 @@ from shardwise.runtime.loops import Writer, module
 from shardwise.runtime.machine import TYPES, Lane, itemsize, llvm, start_thread
 from shardwise.runtime.products import blas
 
-_ACROSS = 2  # vectors in a row of a strip
+_NARROWEST, _HALF = 4, 8  # columns, and those that shorter vectors have to fill
+WIDEST = 16  # columns beyond which all have the same function
 _CHARS = "fd"  # the dtypes whose products are written here
 
 
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """Lanes of a vector, and the rows whose sums are in registers together."""
+    """Lanes of a vector, the rows whose sums are in registers together, and the vectors of each."""
 
     lanes: int
     rows: int
+    across: int = 2
 
     @property
     def columns(self) -> int:
         """The columns of a strip."""
-        return self.lanes * _ACROSS
+        return self.lanes * self.across
 
 
-def registers(char: str) -> Registers:
-    """The registers of this processor for float32 ("f") or float64 ("d")."""
+def registers(char: str, n: int) -> Registers:
+    """The registers of this processor for float32 ("f") or float64 ("d") and a result of `n` columns."""
     target = llvm.target()
-    return Registers(target.bytes // (4 if char == "f" else 8), 12 if target.wide else 4)
+    lanes = target.bytes // (4 if char == "f" else 8)
+    if n > lanes:
+        return Registers(lanes, 12 if target.wide else 4)
+    return Registers(1 << n.bit_length() - 1, 12 if target.wide else 8, 1)
 
 
 def fits(char: str, left: int, m: int, n: int, k: int) -> bool:
     """Whether this is the best way for products of these sizes, `a` plain or transposed, where the result stays in the cache."""
     if char not in _CHARS or not llvm.available():
         return False
-    held = registers(char)
-    return m >= held.rows and n >= held.columns and held.lanes <= k <= _deepest(left, costs.SHALLOW_DEEPEST)
+    held = registers(char, n)
+    narrow = held.across == 1 and (
+        n < _NARROWEST or (held.lanes < _HALF and n > held.lanes)
+    )  # short vectors, most of them twice
+    fills = m >= held.rows and n >= held.columns and not narrow
+    return fills and held.lanes <= k <= _deepest(left, costs.SHALLOW_DEEPEST)
 
 
 def _deepest(left: int, plain: int) -> int:
@@ -63,12 +73,14 @@ def fits_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
 def pays_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
     """Whether `fits_cold` pays if the code can be made; asks no compiler."""
     few = k <= _deepest(left, costs.SHALLOW_DEEPEST_COLD) and step <= costs.SHALLOW_LONGEST_COLD
-    return few and char in _CHARS and m * n * k > costs.SHALLOW_COLD_FROM
+    return few and char in _CHARS and m * n * k > (costs.SHALLOW_COLD_FROM if n > WIDEST else costs.SHALLOW_NARROW_FROM)
 
 
-def function(char: str, left: int, right: int, integer_size: int, work: float) -> int:
-    """The address of the function for operands that lie plain or transposed, as the library's flags say. `work`: multiplications."""
-    text = _module(char, registers(char), left == blas.TRANSPOSED, right == blas.TRANSPOSED, 8 * integer_size)
+def function(char: str, left: int, right: int, n: int, integer_size: int, work: float) -> int:
+    """The address of the function for operands that lie plain or transposed, as the library's flags say, and `n` columns. `work`:
+    multiplications.
+    """
+    text = _module(char, registers(char, n), left == blas.TRANSPOSED, right == blas.TRANSPOSED, 8 * integer_size)
     compiled = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
     return _alive.setdefault(text, compiled).address
 
@@ -77,15 +89,15 @@ _alive: dict[str, llvm.CompiledFunction] = {}
 
 
 @functools.cache
-def prepare(char: str, left: int, right: int, integer_size: int) -> None:
+def prepare(char: str, left: int, right: int, n: int, integer_size: int) -> None:
     """Have the function made in another thread, as a program is compiled that will probably need it."""
-    start_thread(_prepare_kernel, char, left, right, integer_size)
+    start_thread(_prepare_kernel, char, left, right, n, integer_size)
 
 
-def _prepare_kernel(char: str, left: int, right: int, integer_size: int) -> None:
+def _prepare_kernel(char: str, left: int, right: int, n: int, integer_size: int) -> None:
     with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the product that needs it will raise
         if llvm.available():
-            function(char, left, right, integer_size, math.inf)
+            function(char, left, right, n, integer_size, math.inf)
 
 
 @functools.cache
@@ -110,7 +122,7 @@ class _Writer(Writer):
 
     def __init__(self, char: str, held: Registers) -> None:
         self.dtype = "float32" if char == "f" else "float64"
-        self.rows, self.strip = held.rows, held.columns
+        self.rows, self.strip, self.across = held.rows, held.columns, held.across
         super().__init__(held.lanes, wide=held.lanes * itemsize(self.dtype) == 64)
         self.start("entry")
 
@@ -152,7 +164,7 @@ class _Writer(Writer):
         def row(p: str, _: list[str]) -> None:
             source = self._at(begin, self.integer("mul", p, ldb))
             target = self._at(strip, self.integer("mul", p, self.strip))
-            for v in range(_ACROSS):
+            for v in range(self.across):
                 self.store(self.load(self._at(source, v * self.width), self.dtype), self._at(target, v * self.width))
 
         self.loop(0, k, row)
@@ -188,15 +200,15 @@ class _Writer(Writer):
         def depth(d: str, sums: list[Lane]) -> list[Lane]:
             row, step = self.integer("mul", d, self.strip), self.integer("mul", d, lda) if left else d
             at = self._at(strip, row)
-            b = [self.load(self._at(at, x * self.width), self.dtype) for x in range(_ACROSS)]
+            b = [self.load(self._at(at, x * self.width), self.dtype) for x in range(self.across)]
             found = list[Lane]()
             for r, start in enumerate(starts):
                 a = self.scalar(self._at(start, step), self.dtype)
-                found += [self.fma(b[x], a, sums[r * _ACROSS + x]) for x in range(_ACROSS)]
+                found += [self.fma(b[x], a, sums[r * self.across + x]) for x in range(self.across)]
             return found
 
-        sums = self.accumulate(0, k, depth, [zero] * (self.rows * _ACROSS))
+        sums = self.accumulate(0, k, depth, [zero] * (self.rows * self.across))
         for r, number in enumerate(numbers):
             line = self._at(out, self.integer("mul", number, ldc))
-            for x in range(_ACROSS):
-                self.store(sums[r * _ACROSS + x], self._at(line, x * self.width))
+            for x in range(self.across):
+                self.store(sums[r * self.across + x], self._at(line, x * self.width))

@@ -237,10 +237,12 @@ class Code(Writer):
     # -- ops -----------------------------------------------------------------------------------------------------------------
 
     def emit(self, op: Op, operands: Sequence[Lane], params: Mapping[str, Any], dtype: str) -> Lane:
-        """An elementwise op of registers of the present width. A costly one that is met often becomes a function."""
+        """An elementwise op of registers of the present width. A costly one that is met often becomes a function, unless LLVM makes it
+        cheap because it sees an operand: to divide by a known integer is to multiply.
+        """
         emit = op.emit
         assert emit is not None
-        if emit.cost < costs.SMALL_OUTLINED or self.met.get(op, 0) < 3:
+        if emit.cost < costs.SMALL_OUTLINED or self.met.get(op, 0) < 3 or any(map(self.is_whole_number, operands)):
             return super().emit(op, operands, params, dtype)
         name = self._function(op, operands, params, dtype)
         given = ", ".join(f"{self.vector(x.type)} {x.ref}" for x in operands)
