@@ -230,7 +230,10 @@ class ufunc:
         return lax.transpose(lax.concatenate([first, rest], 0), [int(d) for d in np.argsort(_axis_first(x, axis))])
 
     def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
-        """`a` with the function applied at `indices`, once for each time an index occurs. Needs ``inplace=False``."""
+        """`a` in the dtype of the results, with the function applied at `indices`, once for each time an index occurs.
+
+        Needs ``inplace=False``.
+        """
         if inplace:
             raise NotImplementedError(
                 f"{self.__name__}.at: arrays are immutable, so nothing is updated in place. "
@@ -240,6 +243,8 @@ class ufunc:
         if self._at is not None:
             return self._at(x, indices, b)
         given = [] if b is None else [array(f"{self.__name__}.at", b)]
+        dtype = self._call(*[lax.full_like(y, 1, shape=()) for y in (x, *given)]).dtype
+        x, *given = [as_array(astype(y, dtype)) for y in (x, *given)]
         index = indices if isinstance(indices, tuple) else (indices,)
         whole = x.shape
         if len(index) != x.ndim or any(isinstance(i, slice | type(None) | type(Ellipsis)) for i in index):
@@ -256,7 +261,7 @@ class ufunc:
         def step(x: Array, given: tuple[list[Array], list[Array]]) -> tuple[Array, None]:
             place, operands = tuple(given[0]), given[1]
             new = self._call(x[place], *operands)  # type: ignore[index]
-            return x.at[place].set(as_array(astype(new, x.dtype))), None  # type: ignore[attr-defined]
+            return x.at[place].set(as_array(astype(new, dtype))), None  # type: ignore[attr-defined]
 
         # One after the other: an index may occur again.
         return lax.reshape(self._loop(step, x, (columns, updates))[0], whole)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.dtypes import to_inexact
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy import binary, bits, predicates, reductions, unary
@@ -17,15 +18,25 @@ from shardwise.numpy.at import at
 from shardwise.numpy.cumulative import cumprod, cumsum
 
 
-def _at(method: str) -> Any:
-    return lambda x, indices, b: getattr(at(x)[indices], method)(b)
+def _at(method: str, of_bools: str | None = None) -> Any:
+    def update(x: Array, indices: Any, b: Any) -> Array:
+        return getattr(at(x)[indices], of_bools if of_bools and x.dtype == bool else method)(b)
+
+    return update
 
 
-def _cumulative(function: Any) -> Any:
+def _running_extremum(function: Any) -> Any:
     def accumulate(x: Array, axis: int, dtype: Any) -> Array:
-        return function(as_array(astype(x, dtype or x.dtype)), axis)
+        result = as_array(astype(x, dtype or x.dtype))
+        if result.dtype != bool:
+            return function(result, axis)
+        return lax.convert_element_type(function(lax.convert_element_type(result, np.uint8), axis), bool)
 
     return accumulate
+
+
+def _running_logsumexp(x: Array, axis: int, dtype: Any) -> Array:
+    return lax.cumlogsumexp(as_array(astype(x, dtype or to_inexact(x.dtype))), axis)
 
 
 def _define(name: str, call: Any, identity: Any, **methods: Any) -> ufunc:
@@ -53,15 +64,17 @@ def _without_dtype(function: Any) -> Any:
     return reduce
 
 
-add = _define("add", binary.add, 0, reduce=reductions.sum, accumulate=cumsum, at=_at("add"))
-multiply = _define("multiply", binary.multiply, 1, reduce=reductions.prod, accumulate=cumprod, at=_at("multiply"))
+add = _define("add", binary.add, 0, reduce=reductions.sum, accumulate=cumsum, at=_at("add", "max"))
+multiply = _define(
+    "multiply", binary.multiply, 1, reduce=reductions.prod, accumulate=cumprod, at=_at("multiply", "min")
+)
 subtract = _define("subtract", binary.subtract, None, at=_at("subtract"))
 maximum = _define(
     "maximum",
     binary.maximum,
     None,
     reduce=_without_dtype(reductions.max),
-    accumulate=_cumulative(lax.cummax),
+    accumulate=_running_extremum(lax.cummax),
     at=_at("max"),
 )
 minimum = _define(
@@ -69,7 +82,7 @@ minimum = _define(
     binary.minimum,
     None,
     reduce=_without_dtype(reductions.min),
-    accumulate=_cumulative(lax.cummin),
+    accumulate=_running_extremum(lax.cummin),
     at=_at("min"),
 )
 bitwise_and = _define(
@@ -87,7 +100,7 @@ bitwise_xor = _define(
 logical_and = _define("logical_and", predicates.logical_and, True, reduce=_all_reduce(reductions.all))
 logical_or = _define("logical_or", predicates.logical_or, False, reduce=_all_reduce(reductions.any))
 logical_xor = _define("logical_xor", predicates.logical_xor, False)
-logaddexp = _define("logaddexp", binary.logaddexp, -np.inf, accumulate=_cumulative(lax.cumlogsumexp))
+logaddexp = _define("logaddexp", binary.logaddexp, -np.inf, accumulate=_running_logsumexp)
 logaddexp2 = _define("logaddexp2", binary.logaddexp2, -np.inf)
 unary.negative.__doc__ = as_ufunc(unary.negative.__doc__, "is the operand")
 negative = ufunc(unary.negative, 1, 1, name="negative", nargs=1, call=unary.negative)

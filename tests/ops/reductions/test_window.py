@@ -117,6 +117,29 @@ def test_other_types(dtype):
         assert_normwise(got, want.astype(dtype), tolerance)
 
 
+def test_the_first_of_ties_wins_row_by_row():
+    """In the slopes of `max` and `min` and in computations that keep positions, as in JAX: windows were folded columns first."""
+    x = np.stack(np.meshgrid(*[[0.0, 1.0]] * 4, indexing="ij"), -1).reshape(16, 2, 2).astype("f")
+    places = np.broadcast_to(np.arange(4, dtype="f").reshape(2, 2), x.shape)
+    windows = dict(window_dimensions=(1, 2, 2), window_strides=(1, 1, 1), padding="VALID")
+    for op, init, first in ((core.max, -np.inf, np.argmax), (core.min, np.inf, np.argmin)):
+        want = first(x.reshape(16, 4), axis=1)
+
+        def extremum(x, op=op, init=init):
+            return window.reduce_window(x, np.float32(init), op, **windows)
+
+        moved = sw.jvp(extremum, (x,), (places,))[1]
+        np.testing.assert_array_equal(np.asarray(moved).ravel(), want)
+        slopes = sw.vjp(extremum, x)[1](np.ones((16, 1, 1), "f"))[0]
+        np.testing.assert_array_equal(np.asarray(slopes).reshape(16, 4), np.eye(4)[want])
+
+    def earlier(a, b):
+        return tuple(core.select(core.ge(a[0], b[0]), p, q) for p, q in zip(a, b, strict=True))
+
+    found = window.reduce_window((x, places), (np.float32(-9), np.float32(-1)), earlier, **windows)[1]
+    np.testing.assert_array_equal(np.asarray(found).ravel(), np.argmax(x.reshape(16, 4), axis=1))
+
+
 def test_any_computation():
     jax = pytest.importorskip("jax")
     x, y = RNG.normal(size=(3, 9)).astype("f"), RNG.normal(size=(3, 9)).astype("f")

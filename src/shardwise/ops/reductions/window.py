@@ -237,8 +237,7 @@ def _window_jvp(reduction: str) -> Callable[..., Any]:
             do.pad(*primals, MONOIDS[reduction].identity(out.dtype).item(), padding_config=edges),
             do.pad(*tangents, 0, padding_config=edges),
         ]
-        steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
-        for d, step in enumerate(steps):
+        for d, step in _last_first(params):
             first, *others = [[do.slice(v, **part) for v in pair] for part in _taps(pair[0].shape, d, *step)]
             for other in others:
                 first = combine(*first, *other)
@@ -246,6 +245,12 @@ def _window_jvp(reduction: str) -> Callable[..., Any]:
         return out, pair[1]
 
     return jvp
+
+
+def _last_first(params: Params) -> list[tuple[int, Ints]]:
+    """Each dim with size, stride and dilation of its windows, the last dim first: so the first of a window's ties, row by row, wins."""
+    steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
+    return list(enumerate(steps))[::-1]
 
 
 def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[str, Any]]:
@@ -480,10 +485,9 @@ def _by_slices(
     edges = [(low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)]
     if any(edge != (0, 0, 0) for edge in edges):
         xs = [pad(x, v, edges) for x, v in zip(xs, inits, strict=True)]
-    steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
-    for d, (size, stride, gap) in enumerate(steps):
+    for d, step in _last_first(params):
         parts = None
-        for part in _taps(xs[0].shape, d, size, stride, gap):
+        for part in _taps(xs[0].shape, d, *step):
             shifted = [slice(x, **part) for x in xs]
             parts = shifted if parts is None else run(parts, shifted)
         assert parts is not None
