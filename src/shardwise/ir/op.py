@@ -365,6 +365,13 @@ class Op:
         """Whether `checkify` looks for NaNs in its results."""
         return self.transcendental if self.makes_nan is None else self.makes_nan
 
+    @property
+    def block_kernel(self) -> Callable[..., Any]:
+        """The `kernel`, of an op that has one."""
+        if self.kernel is None:
+            raise TypeError(f"op {self.name} has no kernel; it should have been rewritten before execution")
+        return self.kernel
+
     def has_effects(self, params: Params) -> bool:
         """Whether an equation with these params must be kept though nobody uses its results."""
         return self.effects(params) if callable(self.effects) else self.effects
