@@ -125,7 +125,7 @@ def work_of(
     """
     known = {} if known is None else known
     products: list[Product] = []
-    vector = transcendentals = arithmetic = functions = moved = 0.0
+    vector = transcendentals = arithmetic = functions = moved_elements = 0.0
     for eqn in equations:
         op, _, _ = unwrap_op(eqn.op, eqn.params)
         simple = op.emit is not None or op.fold is not None or op.product
@@ -136,22 +136,22 @@ def work_of(
             transcendentals += rounds * work.transcendentals
             arithmetic += rounds * work.arithmetic
             functions += rounds * work.functions
-            moved += rounds * work.bytes
+            moved_elements += rounds * work.bytes
         if inner:
             continue
-        found = operations_of(eqn)
-        if found.product is not None:
-            products.append(found.product)
-        arithmetic += found.arithmetic
-        functions += found.functions
+        operations = operations_of(eqn)
+        if operations.product is not None:
+            products.append(operations.product)
+        arithmetic += operations.arithmetic
+        functions += operations.functions
         cost = function_costs.get(op)
         if cost is not None:
-            transcendentals += cost * (found.functions + found.arithmetic)
+            transcendentals += cost * (operations.functions + operations.arithmetic)
         elif op.collective is None:
-            vector += found.arithmetic * (1 if op.emit is None else 0 if op.emit.moves else op.emit.cost)
-            transcendentals += found.functions * (1 if op.emit is None else op.emit.cost / EXP.cost)
-        moved += sum([a.aval.nbytes for a in eqn.inputs]) + sum([v.aval.nbytes for v in eqn.outputs])
-    return Work(tuple(products), vector, transcendentals, arithmetic, functions, moved)
+            vector += operations.arithmetic * (1 if op.emit is None else 0 if op.emit.moves else op.emit.cost)
+            transcendentals += operations.functions * (1 if op.emit is None else op.emit.cost / EXP.cost)
+        moved_elements += sum([a.aval.nbytes for a in eqn.inputs]) + sum([v.aval.nbytes for v in eqn.outputs])
+    return Work(tuple(products), vector, transcendentals, arithmetic, functions, moved_elements)
 
 
 def _inner_work(
@@ -242,8 +242,10 @@ def _product(op: Op, in_types: Types, out: ShapedArray, params: Params) -> Produ
             n *= size
         else:
             m *= size
-    kept = {f for dim in rule.outputs[0] for f in dim}
-    k = math.prod(size for size, dim in zip(in_types[1].shape, rule.inputs[1], strict=True) if not kept & set(dim))
+    result_factors = {f for dim in rule.outputs[0] for f in dim}
+    k = math.prod(
+        size for size, dim in zip(in_types[1].shape, rule.inputs[1], strict=True) if not result_factors & set(dim)
+    )
     dtypes = in_types[0].dtype, in_types[1].dtype
     base, inner, _ = unwrap_op(op, params)
     if base.grouped is not None:
@@ -288,36 +290,36 @@ def touched_bytes(equations: Sequence[Equation], reads: Sequence[Atom], writes: 
                 users.setdefault(atom, []).append((eqn, i))
         for var in eqn.outputs:
             makers[var] = eqn
-    touched: dict[Var, int] = {}
+    bytes_by_var: dict[Var, int] = {}
     for atom in reads:
         if isinstance(atom, Literal):
             continue
-        found = [_part(taken_of, eqn) * _bytes_read(eqn, i) for eqn, i in users.get(atom, ())]
-        taken = math.ceil(sum(found)) if found else atom.aval.nbytes
-        touched[atom] = touched.get(atom, 0) + min(atom.aval.nbytes, taken)
+        bytes_by_reader = [_part(taken_of, eqn) * _bytes_read(eqn, i) for eqn, i in users.get(atom, ())]
+        read_bytes = math.ceil(sum(bytes_by_reader)) if bytes_by_reader else atom.aval.nbytes
+        bytes_by_var[atom] = bytes_by_var.get(atom, 0) + min(atom.aval.nbytes, read_bytes)
     for var in writes:
         eqn = makers.get(var)
-        written = var.aval.nbytes
+        written_bytes = var.aval.nbytes
         if eqn is not None and unwrap_op(eqn.op, eqn.params)[0].updates:
-            written = min(written, 2 * sum(a.aval.nbytes for a in eqn.inputs[1:]))
-        touched[var] = touched.get(var, 0) + written
-    return touched
+            written_bytes = min(written_bytes, 2 * sum(a.aval.nbytes for a in eqn.inputs[1:]))
+        bytes_by_var[var] = bytes_by_var.get(var, 0) + written_bytes
+    return bytes_by_var
 
 
 def _parts_taken(equations: Sequence[Equation], writes: Sequence[Var]) -> dict[Var, float]:
     """The fraction of elements computed of each value that a group makes and does not write, where that is less than all."""
     parts: dict[Atom, float] = {}
-    written = set(writes)
-    found: dict[Var, float] = {}
+    written_vars = set(writes)
+    part_by_var: dict[Var, float] = {}
     for eqn in reversed(equations):
-        own = 1.0 if written.intersection(eqn.outputs) else min(1.0, _part(parts, eqn))
+        own = 1.0 if written_vars.intersection(eqn.outputs) else min(1.0, _part(parts, eqn))
         if own < 1:
-            found[eqn.outputs[0]] = own
+            part_by_var[eqn.outputs[0]] = own
         for i, atom in enumerate(eqn.inputs):
             if isinstance(atom, Var):
                 whole = max(atom.aval.nbytes, 1)
                 parts[atom] = parts.get(atom, 0.0) + own * _bytes_read(eqn, i) / whole
-    return found
+    return part_by_var
 
 
 def _part(parts: Mapping[Any, float], eqn: Equation) -> float:

@@ -40,8 +40,8 @@ def passes_of(eqn: Equation, roots: Mapping[Var, Atom]) -> tuple[Pass, ...]:
 
 def whole_pass(group: Group, *, lookups: bool) -> Pass:
     """A group of a compiler's, which goes over memory once. `lookups`: with the places that it looks up."""
-    touched = touched_bytes(group.equations, group.reads, group.writes)
-    return Pass(group.equations, touched, 0, lookups_of(group.equations) if lookups else NO_LOOKUPS)
+    bytes_by_var = touched_bytes(group.equations, group.reads, group.writes)
+    return Pass(group.equations, bytes_by_var, 0, lookups_of(group.equations) if lookups else NO_LOOKUPS)
 
 
 def graph_of(eqn: Equation) -> Graph:
@@ -57,21 +57,21 @@ def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Progr
     writes = [a for a in ends.outputs if isinstance(a, Var)]
     names: dict[Atom, Atom] = dict(zip(ends.inputs, eqn.inputs, strict=True))
     names.update(zip(ends.outputs, eqn.outputs, strict=True))
-    touched: dict[Var, int] = {}
+    bytes_by_var: dict[Var, int] = {}
     for var, nbytes in touched_bytes(equations, reads, writes).items():
-        _add(touched, root_of(names.get(var, var), roots), nbytes)
-    return Pass(tuple(equations), touched, 0, lookups_of((eqn,)))
+        _add(bytes_by_var, root_of(names.get(var, var), roots), nbytes)
+    return Pass(tuple(equations), bytes_by_var, 0, lookups_of((eqn,)))
 
 
 def lookups_of(equations: Sequence[Equation]) -> Lookups:
     """The places that a kernel goes to that gathers or scatters."""
-    found = [places for eqn in equations if any(places := _lookups(eqn))]
-    if len(found) < 2:
-        return found[0] if found else NO_LOOKUPS
-    windows, elements, spans, updates, combined, repeats, _ = zip(*found, strict=True)
+    lookups = [places for eqn in equations if any(places := _lookups(eqn))]
+    if len(lookups) < 2:
+        return lookups[0] if lookups else NO_LOOKUPS
+    windows, elements, spans, updates, combined_counts, repeats, _ = zip(*lookups, strict=True)
     count = sum(windows) + sum(elements)
-    width = sum(p.width * (p.windows + p.elements) for p in found) / count
-    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined), sum(repeats), width)
+    width = sum(p.width * (p.windows + p.elements) for p in lookups) / count
+    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined_counts), sum(repeats), width)
 
 
 def _lookups(eqn: Equation) -> Lookups:
@@ -80,21 +80,23 @@ def _lookups(eqn: Equation) -> Lookups:
         return _lookups_of(count, eqn.outputs[0].aval, _span(eqn, 1), False)
     op, params, _ = unwrap_op(eqn.op, eqn.params)
     op, params, types = join_columns(op, params, tuple(a.aval for a in eqn.inputs))
-    found = None if op.indexed is None else op.indexed(params, types)
-    if found is None:
+    windows = None if op.indexed is None else op.indexed(params, types)
+    if windows is None:
         return NO_LOOKUPS
     starts = types[
-        found.first
+        windows.first
     ].shape  # without vectors, of the first of several numbers: one for each vmap that maps it
-    count = math.prod(starts[:-1] if found.vectors else starts)
-    if not found.vectors and count == 1:
+    count = math.prod(starts[:-1] if windows.vectors else starts)
+    if not windows.vectors and count == 1:
         return NO_LOOKUPS
-    taken = types[-1 if found.vectors else 1] if op.updates else eqn.outputs[0].aval
-    moved = taken.size
-    places = _lookups_of(count, taken, _span(eqn, found.first), op.updates)
+    window_type = types[-1 if windows.vectors else 1] if op.updates else eqn.outputs[0].aval
+    moved_elements = window_type.size
+    places = _lookups_of(count, window_type, _span(eqn, windows.first), op.updates)
     if not op.updates:
         return places
-    return places._replace(combined=moved if places.windows else 0, repeats=moved / max(types[0].size, 1))
+    return places._replace(
+        combined=moved_elements if places.windows else 0, repeats=moved_elements / max(types[0].size, 1)
+    )
 
 
 def _span(eqn: Equation, first: int) -> int:
@@ -123,30 +125,32 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
     fits = _row_bytes(graph.space, eqn) <= costs.FUSED_CACHED
     results = dict(zip(program.outputs, eqn.outputs, strict=True))
     read: set[Atom] = set()
-    found: list[Pass] = []
+    group_passes: list[Pass] = []
     for p in range(graph.passes):
-        touched: dict[Var, int] = {}
-        cached = sum(v.aval.nbytes for v in graph.saved[p])
+        bytes_by_var: dict[Var, int] = {}
+        cached_bytes = sum(v.aval.nbytes for v in graph.saved[p])
         for number in graph.used(p):
             if number >= len(graph.accesses):
                 out = results[graph.outputs[number - len(graph.accesses)]]
-                _add(touched, out, out.aval.nbytes)
+                _add(bytes_by_var, out, out.aval.nbytes)
                 continue
             access = graph.accesses[number]
             operand = eqn.inputs[access.number]
             if access.at:
-                found_at = sum(e.outputs[0].aval.nbytes for e in graph.needed[p] if number in graph.operands[e][:1])
-                _add(touched, root_of(operand, roots), min(operand.aval.nbytes, found_at))
+                lookup_bytes = sum(e.outputs[0].aval.nbytes for e in graph.needed[p] if number in graph.operands[e][:1])
+                _add(bytes_by_var, root_of(operand, roots), min(operand.aval.nbytes, lookup_bytes))
             elif operand in read and fits:
-                cached += operand.aval.nbytes
+                cached_bytes += operand.aval.nbytes
             else:
-                _add(touched, root_of(operand, roots), operand.aval.nbytes)
+                _add(bytes_by_var, root_of(operand, roots), operand.aval.nbytes)
             read.add(operand)
-        held = {v for saved in graph.saved[:p] for v in saved}
-        cached += sum(v.aval.nbytes for v in held if any(v is a for a in graph.reads(p)))
+        held_vars = {v for saved in graph.saved[:p] for v in saved}
+        cached_bytes += sum(v.aval.nbytes for v in held_vars if any(v is a for a in graph.reads(p)))
         places = lookups_of([e for e in graph.needed[p] if e.op.at_positions])
-        found.append(Pass((*graph.rows[p], *graph.needed[p], *graph.folds[p]), touched, cached, places))
-    return tuple(found)
+        group_passes.append(
+            Pass((*graph.rows[p], *graph.needed[p], *graph.folds[p]), bytes_by_var, cached_bytes, places)
+        )
+    return tuple(group_passes)
 
 
 def _row_bytes(space: IterationSpace, eqn: Equation) -> int:
@@ -159,14 +163,14 @@ def _outside(part: Pass, eqn: Equation, inner: Program, roots: Mapping[Var, Atom
     """A pass of one step of a kernel, whose own values the cache holds."""
     names: dict[Atom, Atom] = dict(zip(inner.inputs, eqn.inputs, strict=True))
     names.update(zip(inner.outputs, eqn.outputs, strict=True))
-    touched: dict[Var, int] = {}
-    cached = part.cached
+    bytes_by_var: dict[Var, int] = {}
+    cached_bytes = part.cached
     for var, nbytes in part.touched.items():
         if var in names:
-            _add(touched, root_of(names[var], roots), nbytes)
+            _add(bytes_by_var, root_of(names[var], roots), nbytes)
         else:
-            cached += nbytes
-    return Pass(part.equations, touched, cached)
+            cached_bytes += nbytes
+    return Pass(part.equations, bytes_by_var, cached_bytes)
 
 
 def overwritable(eqn: Equation, result: Var) -> tuple[Var, ...]:
@@ -176,8 +180,8 @@ def overwritable(eqn: Equation, result: Var) -> tuple[Var, ...]:
     if inside not in graph.full:
         return ()
     later = {a for p in range(graph.ready[inside] + 1, graph.passes) for a in graph.used(p) if a < len(graph.accesses)}
-    spoiled = {eqn.inputs[graph.accesses[a].number] for a in later}
-    return tuple(v for v in eqn.inputs if isinstance(v, Var) and v not in spoiled and _are_alike(v, result))
+    spoiled_inputs = {eqn.inputs[graph.accesses[a].number] for a in later}
+    return tuple(v for v in eqn.inputs if isinstance(v, Var) and v not in spoiled_inputs and _are_alike(v, result))
 
 
 def _are_alike(one: Var, other: Var) -> bool:

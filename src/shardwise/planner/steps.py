@@ -17,23 +17,23 @@ def without_steps(
     equations: Sequence[Equation], figures: Mapping[str, float], turns: Mapping[str, float] | None = None
 ) -> tuple[Sequence[Equation], float]:
     """The equations that have no algorithm with a figure, and the seconds of the steps and turns of the others."""
-    taken = [steps_of(eqn) for eqn in equations]
-    if not any(steps.algorithm in figures for steps in taken):
+    steps_by_equation = [steps_of(eqn) for eqn in equations]
+    if not any(steps.algorithm in figures for steps in steps_by_equation):
         return equations, 0.0
-    others = [eqn for eqn, steps in zip(equations, taken, strict=True) if steps.algorithm not in figures]
+    others = [eqn for eqn, steps in zip(equations, steps_by_equation, strict=True) if steps.algorithm not in figures]
     waits = turns or {}
     return others, math.fsum(
-        s.number * figures.get(s.algorithm, 0.0) + s.turns * waits.get(s.algorithm, 0.0) for s in taken
+        s.number * figures.get(s.algorithm, 0.0) + s.turns * waits.get(s.algorithm, 0.0) for s in steps_by_equation
     )
 
 
 def steps_of(eqn: Equation) -> Steps:
     """The algorithm of an equation and its steps; none of ops that have none of their own."""
-    op, params, mapped = unwrap_op(eqn.op, eqn.params)
+    op, params, mapped_dims = unwrap_op(eqn.op, eqn.params)
     ins, outs = tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
     if op.algorithm is not None:
-        steps = op.algorithm(*_of_one(ins, outs, mapped), params)
-        return steps._replace(number=steps.number * math.prod(outs[0].shape[: len(mapped)]))
+        steps = op.algorithm(*_of_one(ins, outs, mapped_dims), params)
+        return steps._replace(number=steps.number * math.prod(outs[0].shape[: len(mapped_dims)]))
     divides = op.divisor is not None
     if op.emit is not None and any(t.dtype.kind == "c" for t in ins) and (divides or op.transcendental):
         return Steps("complex_division" if divides else "complex_function", float(sum(t.size for t in outs)))

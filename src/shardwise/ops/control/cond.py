@@ -112,7 +112,7 @@ class _BranchKernel:
         return outs
 
     def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
-        """The results, written over blocks that nothing but the list can reach: not of what is not in `free`."""
+        """The results, written over blocks to which only the list refers; `free` says no more."""
         del free
         index, *given = blocks
         if index.size != 1:
@@ -121,7 +121,7 @@ class _BranchKernel:
         try:
             return self._plans[min(max(index.item(), 0), self._last)](given)
         except BaseException:
-            blocks[:] = [index, *given]  # what is left of them
+            blocks[:] = [index, *given]  # the remaining operands
             raise
 
 
@@ -244,7 +244,7 @@ def _branch(
     operands: tuple[Any, ...],
     true_first: bool = False,
 ) -> Any:
-    """`true_first`: the last function is traced first, and what it captures comes first, as `cond` has them."""
+    """`true_first`: the last function is traced first, and its captured values come first, as `cond` has them."""
     closed = close_over(operands, TracedArguments(functions[0], "cond", operands))
     if closed is not None:
         operands, rebuilt = closed

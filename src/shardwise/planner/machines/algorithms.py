@@ -38,9 +38,9 @@ def _step_seconds(least: Least, op: Callable[..., Any], make: Make, call: float,
 
     program, _ = trace_program(flat, [a.aval for a in arrays])
     eqn = max(program.equations, key=lambda e: steps_of(e)[1])  # others prepare operands, or arrange results
-    moved = sum(a.aval.nbytes for a in eqn.inputs) + sum(v.aval.nbytes for v in eqn.outputs)
+    moved_bytes = sum(a.aval.nbytes for a in eqn.inputs) + sum(v.aval.nbytes for v in eqn.outputs)
     took = least(lambda: bind(eqn.op, *arrays, **eqn.params))
-    return max(took - call - moved / bandwidth, 0.0) / steps_of(eqn)[1]
+    return max(took - call - moved_bytes / bandwidth, 0.0) / steps_of(eqn)[1]
 
 
 def _normal(*shapes: tuple[int, ...]) -> Make:

@@ -97,8 +97,8 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     few = np.ones(8, np.float32)
     call = _seconds(timer, binary.add, few, few)
     table, order = np.zeros((8, 16), np.float32), np.arange(2, dtype=np.int32)[:, None]
-    moved, all_moved = (max(_seconds(timer, unary.neg, x) - call, call / 4) for x in (near, middle))
-    exp = computing_seconds(_seconds(timer, transcendental.exp, near) - call, moved)
+    move_seconds, all_moved = (max(_seconds(timer, unary.neg, x) - call, call / 4) for x in (near, middle))
+    exp = computing_seconds(_seconds(timer, transcendental.exp, near) - call, move_seconds)
     figures = {
         "memory": 2 * far.nbytes / _seconds(timer, unary.neg, far),
         "cache": 3 * near.nbytes / (_seconds(timer, binary.add, near, near) - call),
@@ -112,12 +112,12 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
         matrix = np.ones((side, side), dtype)
         figures[dtype.name] = 2 * side**3 / _seconds(timer, _product, matrix, matrix)
     small = np.ones((_PRODUCTS, 16, 16), np.float32)
-    known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["cache"]
-    figures["product"] = max(_seconds(timer, _batched_dot, small, small) - known, 0.0) / _PRODUCTS
+    known_seconds = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["cache"]
+    figures["product"] = max(_seconds(timer, _batched_dot, small, small) - known_seconds, 0.0) / _PRODUCTS
     figures |= measured_sizes(briefly, call, figures["lookups"], figures["float32"])
     steps = algorithms.measured_steps(least, call, figures["memory"])
     figures |= {_STEP + name: seconds for name, seconds in steps.items()}
-    return figures | measured_functions(briefly, call, near.size, lambda took: computing_seconds(took, moved))
+    return figures | measured_functions(briefly, call, near.size, lambda took: computing_seconds(took, move_seconds))
 
 
 def computing_seconds(both: float, memory: float) -> float:
@@ -158,8 +158,8 @@ def _seconds(timer: Timer, op: Callable[..., Any], *values: Any) -> float:
 
 def _least(timer: Timer, call: Callable[[], Any], seconds: float = _SECONDS) -> float:
     call()
-    best, begun, latest = float("inf"), timer(), time.perf_counter() + 10 * seconds
-    while timer() < begun + seconds and time.perf_counter() < latest:
+    best, start, latest = float("inf"), timer(), time.perf_counter() + 10 * seconds
+    while timer() < start + seconds and time.perf_counter() < latest:
         begin = timer()
         call()
         best = min(best, timer() - begin)
@@ -189,10 +189,10 @@ def _read_stored_rates() -> Mapping[str, float] | None:
         return None
     try:
         with open(os.path.join(folder, _FILE)) as file:
-            kept = json.load(file)
+            stored_rates = json.load(file)
     except (OSError, ValueError):
         return None
-    return kept["figures"] if kept.get("stamp") == _stamp() else None
+    return stored_rates["figures"] if stored_rates.get("stamp") == _stamp() else None
 
 
 def _keep(figures: dict[str, float]) -> dict[str, float]:
