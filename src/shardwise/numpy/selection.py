@@ -115,8 +115,8 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     n = len(choices)
     cases = list(choices) if not hasattr(choices, "shape") else [as_array(value("choose", c)) for c in choices]
     if mode == "raise":
-        known = concrete(index, "the indices of choose with mode='raise'")
-        if not n or (known < 0).any() or (known >= n).any():
+        host_values = concrete(index, "the indices of choose with mode='raise'")
+        if not n or (host_values < 0).any() or (host_values >= n).any():
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
         index = remainder(index, n)
@@ -413,16 +413,16 @@ def ravel_multi_index(
     for part in parts:
         if not is_integer(part.dtype):
             raise ValueError(f"ravel_multi_index takes integers, got {part.dtype}.")
-    wanted = requested_dtype("ravel_multi_index", dtype) or result_type(int, *parts)
-    if math.prod(sizes) - 1 > iinfo(wanted).max:
+    result_dtype = requested_dtype("ravel_multi_index", dtype) or result_type(int, *parts)
+    if math.prod(sizes) - 1 > iinfo(result_dtype).max:
         raise ValueError(
-            f"ravel_multi_index: indices into {math.prod(sizes)} elements do not fit {wanted}. Pass a wider dtype, for example "
+            f"ravel_multi_index: indices into {math.prod(sizes)} elements do not fit {result_dtype}. Pass a wider dtype, for example "
             "dtype='int32'."
         )
     if mode == "raise":
         for part, n in zip(parts, sizes, strict=True):
-            known = concrete(part, "the indices of ravel_multi_index with mode='raise'")
-            if (known < 0).any() or (known >= n).any():
+            host_values = concrete(part, "the indices of ravel_multi_index with mode='raise'")
+            if (host_values < 0).any() or (host_values >= n).any():
                 raise ValueError("invalid entry in coordinates array")
     elif mode == "clip":
         parts = [lax.clamp(constant(p, 0), p, constant(p, n - 1)) for p, n in zip(parts, sizes, strict=True)]
@@ -433,10 +433,10 @@ def ravel_multi_index(
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
     strides = _strides(tuple(sizes)) if order == "C" else _strides(tuple(sizes[::-1]))[::-1]
-    total: Value = literal(0, wanted)
+    total: Value = literal(0, result_dtype)
     for part, stride in zip(parts, strides, strict=True):
-        scaled = lax.mul(astype(part, wanted), literal(stride, wanted))
-        total = lax.add(*promote_shapes("ravel_multi_index", total, scaled))
+        scaled_values = lax.mul(astype(part, result_dtype), literal(stride, result_dtype))
+        total = lax.add(*promote_shapes("ravel_multi_index", total, scaled_values))
     return as_array(total)
 
 

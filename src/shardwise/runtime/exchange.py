@@ -1,4 +1,4 @@
-"""Collectives on plain lists: what each device of a group gets, given what each brings.
+"""Collectives on plain lists: from the operand of each device of a group to its result.
 
 This is the meaning of the collectives written down a second time (`Collective.exchange`), without blocks or leading dims. The stepped
 executor runs on it, and is thereby a check of the batched one. Devices of a group are listed in row-major order of the axes.
