@@ -44,7 +44,7 @@ from shardwise.sharding import Device, Mesh, PmapSharding, Sharding, SingleDevic
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.derive import is_abstract
 
-OwnershipRule = Callable[[Sequence[Signature], bool], Sequence[int]]
+OwnershipRule = Callable[[Sequence[tuple[int, ...]], Sequence[Signature], bool], Sequence[int]]
 
 
 @pause_collector
@@ -66,7 +66,8 @@ def compile_program(
     `out_shardings` fixes the layout of results (None: propagation decides). `names` are the arguments' names for errors.
     `default_mesh` is the mesh of a program that names no devices; if `legacy`, a program that names other devices is refused.
     `captured`: how many of the first arguments are arrays that the function closes over.
-    `owned` returns the arguments that the program may delete, given the results' signatures and whether there are several devices.
+    `owned` returns the arguments that the program may delete, given the shapes of their shards, the results' signatures and whether
+    there are several devices.
     `jitted`: whether the user asked for this program. In a planned run the program is only partitioned, and its call returns
     arrays without data. `runs`: whether it is to be finished at once, and not when it is first called.
     """
@@ -96,7 +97,8 @@ def compile_program(
         signature(array_type(v.aval.shape, v.aval.dtype, v.aval.weak_type, sharding), sharding, is_committed)
         for v, sharding in zip(module.global_program.outputs, shardings, strict=True)
     ]
-    mine = owned(out_sigs, bool(context.grid.names)) if owned is not None else ()
+    shards = [v.aval.shape for v in module.program.inputs]
+    mine = () if owned is None else owned(shards, out_sigs, bool(context.grid.names))
     if without_data:
         request = Request(inlined_program, tuple(given), tuple(out_shardings), default_mesh, legacy)
         return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted, request))

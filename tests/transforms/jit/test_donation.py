@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -433,3 +434,45 @@ def test_a_program_with_a_callback_takes_the_memory_behind_it():
     x = fresh()
     address = x.unsafe_buffer_pointer()
     assert step(x).unsafe_buffer_pointer() == address
+
+
+# What JAX 0.10.2 does with a donated float32[8]: d(eletes it), k(eeps it), w(arns and keeps it), e(rror). Three groups by in_shardings
+# (none, R: on all devices, S: split), in each by out_shardings (none, R, and S where the result divides).
+ON_A_MESH = {
+    ("uncommitted", "sum"): "ddw ddw kwk", ("uncommitted", "part"): "ww kw kw", ("uncommitted", "ones"): "kkk kkk kkk",
+    ("R", "sum"): "ddw ddw eee", ("R", "part"): "kw kw ee", ("R", "ones"): "kkk kkk eee",
+    ("S", "sum"): "dwd eee dwd", ("S", "part"): "kw ee kw", ("S", "ones"): "kkk eee kkk",
+}  # fmt: skip
+BODIES = {"sum": lambda x: x + 1, "part": lambda x: x[:3] * 2, "ones": lambda x: jnp.ones(8)}
+
+
+@pytest.mark.parametrize(("layout", "body"), list(ON_A_MESH))
+def test_arrays_are_deleted_where_jax_deletes_them(layout, body):
+    """An argument that the program does not use stays, and so does one of which its devices get copies of parts."""
+    mesh = jax.make_mesh((4,), ("x",), devices=jax.devices()[:4], axis_types=(jax.sharding.AxisType.Auto,))
+    shardings = {None: None, "R": NamedSharding(mesh, PartitionSpec()), "S": NamedSharding(mesh, PartitionSpec("x"))}
+    with use_dialect("latest"):
+        for placed, marks in zip(shardings, ON_A_MESH[layout, body].split(), strict=True):
+            for wanted, mark in zip(shardings, marks, strict=False):
+                x = jnp.arange(8.0)
+                if layout != "uncommitted":
+                    x = jax.device_put(x, shardings[layout])
+                given: dict[str, Any] = {"in_shardings": shardings[placed], "out_shardings": shardings[wanted]}
+                f = jax.jit(BODIES[body], donate_argnums=0, **{k: v for k, v in given.items() if v is not None})
+                with warnings.catch_warnings(record=True) as heard:
+                    warnings.simplefilter("always")
+                    if mark == "e":
+                        with pytest.raises(ValueError, match="sharding"):
+                            f(x)
+                    else:
+                        np.testing.assert_array_equal(np.asarray(f(x)), np.asarray(BODIES[body](np.arange(8.0))))
+                seen = [str(w.message) for w in heard if "donated" in str(w.message)]
+                assert (x.is_deleted(), bool(seen)) == (mark == "d", mark == "w"), (placed, wanted)
+
+
+def test_an_unused_argument_stays_whatever_the_results_are():
+    x, y = fresh(), fresh()
+    jax.jit(lambda x, y: y + 1, donate_argnums=0)(x, y)
+    assert not x.is_deleted()
+    jax.jit(lambda x, y: y + 1, donate_argnums=0, keep_unused=True)(x, y)
+    assert x.is_deleted()

@@ -46,15 +46,18 @@ def compile_call(
     used_consts = [as_constant(consts[i]) for i in kept_inputs if i < len(consts)]
     used = [i - len(consts) for i in kept_inputs if i >= len(consts)]
     donations = call.donated_positions(options.args)
-    usable: list[tuple[int, bool]] = []
+    deletions: list[tuple[int, bool]] = []
     warning = ""
 
-    def owned_donations(out_sigs: Sequence[Signature], many: bool) -> list[int]:
-        nonlocal usable, warning
+    def owned_donations(shards: Sequence[tuple[int, ...]], out_sigs: Sequence[Signature], many: bool) -> list[int]:
+        nonlocal deletions, warning
         decided = all(s is not None for s in outs)
-        usable, warning = usable_donations(call.leaves, donations, placed_sigs, out_sigs, many, used, decided)
         places = {i: k for k, i in enumerate(used, len(used_consts))}
-        return [places[i] for i, is_usable in usable if is_usable and i in places]
+        shard_shapes = {i: shards[k] for i, k in places.items()}
+        deletions, warning = usable_donations(
+            call.leaves, donations, sigs, placed_sigs, shard_shapes, out_sigs, many, decided
+        )
+        return [places[i] for i, is_deleted in deletions if is_deleted]
 
     mesh, legacy = _default_mesh(options.api, program, placed_sigs, devices)
     executable = compile_program(
@@ -77,7 +80,7 @@ def compile_call(
     changes = [(k, placed_sigs[i]) for k, i in enumerate(used) if placed_sigs[i] is not sigs[i]]
     guard_moves(program.name, [call.leaves[i] for i in used], executable.grid.devices)
     entry = Entry(
-        executable, used_consts, used, changes, usable, traced.out_tree, len(call.leaves), program, outs, orders
+        executable, used_consts, used, changes, deletions, traced.out_tree, len(call.leaves), program, outs, orders
     )
     if runs:
         entry.finish()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Entry:
         self.consts = consts
         self.kept = kept  # leaves that the program uses
         self.placed = placed  # (position among the kept, signature) of leaves that enter under another signature
-        self.donated = donated  # (leaf, whether an output can take its buffer)
+        self.donated = donated  # (leaf, whether the call deletes it)
         self.out_tree = out_tree
         self._given = [i for i, _ in donated]
         self._elsewhere = self.elsewhere([k for k, _ in placed])
@@ -127,11 +127,11 @@ class Entry:
         return call
 
     def elsewhere(self, moved: Sequence[int]) -> list[int]:
-        """Donated leaves that the program's call does not delete, because it gets a moved copy of them (`moved`, positions among the
-        kept leaves), or does not use them.
+        """Leaves to delete that the program's call does not delete, because it gets them under another signature (`moved`, positions
+        among the kept leaves).
         """
         direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
-        return [i for i, usable in self.donated if usable and i not in direct]
+        return [i for i, is_deleted in self.donated if is_deleted and i not in direct]
 
 
 def _first_call(entry: weakref.ref[Entry]) -> Callable[[Sequence[Any]], Any]:
@@ -174,56 +174,74 @@ def as_array_impl(x: Any) -> ArrayImpl:
     return from_literal(x) if isinstance(x, Literal) else x
 
 
+class _Shard(NamedTuple):
+    """What devices hold of a value: the shape of a part, the elements of all, and their type."""
+
+    shape: tuple[int, ...]
+    size: int
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
 def usable_donations(
     leaves: Sequence[Any],
     donated: Sequence[int],
     sigs: Sequence[Signature],
+    placed: Sequence[Signature],
+    entering: Mapping[int, tuple[int, ...]],
     outs: Sequence[Signature],
     many: bool,
-    used: Sequence[int],
     placed_by_user: bool,
 ) -> tuple[list[tuple[int, bool]], str]:
-    """For each donated leaf, whether an output takes its buffer (each output takes one), and a warning for leaves that no
-    output takes.
+    """For each donated leaf, whether the call deletes it, and a warning for leaves whose buffers no output takes (each output takes one).
 
-    On several devices (`many`) the bytes of the shards must be equal, and there is no warning if propagation chose the
-    outputs' layouts. On one device the dialect requires the same shape and dtype, or the same number of elements and bytes.
+    `sigs` are the signatures of the leaves, `placed` those under which they enter the program, and `entering` the shapes of the shards
+    of those that it uses. A leaf is deleted if an output takes its buffer, but not if it is copied to other shards first. On several
+    devices (`many`) the bytes of the shards must be equal, where a leaf that the program may lay out counts as whole, and there is no
+    warning if propagation chose the outputs' layouts. On one device the dialect requires the same shape and dtype, or the same number
+    of elements and bytes.
     """
-    free = list(outs)
-    takers: dict[int, Signature] = {}
+    free = [_Shard(_shard_shape(s), s.aval.size, s.aval.dtype) for s in outs]
+    given: dict[int, _Shard] = {}
+    for i in [i for i in donated if i in entering]:
+        aval = sigs[i].aval
+        given[i] = _Shard(entering[i] if placed[i].committed else aval.shape, aval.size, aval.dtype)
+    takers: set[int] = set()
     any_shape = config.dialect.jit.donates_equal_bytes
     for same in (_same_shard, _same_bytes) if many or any_shape else (_same_shard,):
-        for i in donated:
-            taker = next((s for s in free if i not in takers and same(s, sigs[i])), None)
+        for i, shard in given.items():
+            taker = next((s for s in free if i not in takers and same(s, shard, many)), None)
             if taker is not None:
                 free.remove(taker)
-                takers[i] = taker
+                takers.add(i)
     warned = []
-    for i in donated:
-        alike = any_shape and any(s.aval.size == sigs[i].aval.size for s in free)
-        silent = i not in used or (not placed_by_user if many else alike)
+    for i, shard in given.items():
+        alike = any_shape and any(s.size == shard.size for s in free)
+        silent = not placed_by_user if many else alike
         if i not in takers and not silent and isinstance(leaves[i], ArrayImpl):
-            shard = sigs[i].sharding.shard_shape(sigs[i].aval.shape)
-            warned.append(f"{sigs[i].aval.dtype.name}[{','.join(map(str, shard))}]")
+            warned.append(f"{shard.dtype.name}[{','.join(map(str, shard.shape))}]")
     warning = ""
     if warned:
         warning = (
             f"Some donated buffers were not usable: {', '.join(warned)}. No output has their shard shape and dtype; they stay "
             "alive."
         )
-    return [(i, i in takers) for i in donated], warning
+    there = frozenset(outs[0].devices) if outs else frozenset()
+    return [
+        (i, i in takers and entering[i] == _shard_shape(sigs[i]) and there.issuperset(sigs[i].devices)) for i in donated
+    ], warning
 
 
-def _same_shard(out: Signature, given: Signature) -> bool:
-    return (out.form.block_shape, out.aval.dtype, out.devices) == (
-        given.form.block_shape,
-        given.aval.dtype,
-        given.devices,
-    )
+def _shard_shape(sig: Signature) -> tuple[int, ...]:
+    return sig.form.block_shape[len(sig.form.block_shape) - sig.aval.ndim :]
 
 
-def _same_bytes(out: Signature, given: Signature) -> bool:
-    if out.devices != given.devices or (len(out.devices) == 1 and out.aval.size != given.aval.size):
-        return False
-    sizes = [math.prod(s.sharding.shard_shape(s.aval.shape)) * s.aval.dtype.itemsize for s in (out, given)]
-    return sizes[0] == sizes[1]
+def _same_shard(out: _Shard, given: _Shard, many: bool) -> bool:
+    return (out.shape, out.dtype) == (given.shape, given.dtype)
+
+
+def _same_bytes(out: _Shard, given: _Shard, many: bool) -> bool:
+    return (many or out.size == given.size) and out.nbytes == given.nbytes
