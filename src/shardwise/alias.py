@@ -142,7 +142,7 @@ def _also_named_jax(name: str, module: ModuleType) -> None:
 
 def _counterpart(fullname: str) -> ModuleType:
     """The module of shardwise that `jax.a.b` names: `shardwise.a.b`, or a module that `shardwise.a` exports as `b`."""
-    lib = f"{TARGET}._src.lib"  # what jaxlib is to JAX
+    lib = f"{TARGET}._src.lib"  # in the place of jaxlib
     name = (
         fullname.replace("jaxlib", lib, 1) if fullname.startswith("jaxlib") else TARGET + fullname.removeprefix("jax")
     )

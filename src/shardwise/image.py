@@ -191,7 +191,7 @@ def scale_and_translate(
 
 
 def _kind(method: Any) -> ResizeMethod:
-    """The method of that name. ValueError for what is neither a name nor a method."""
+    """The method of that name. ValueError for values that are neither a name nor a method."""
     kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
     if not isinstance(kind, ResizeMethod):
         raise ValueError(f"the method is the name of one or a ResizeMethod, got {method!r}.")

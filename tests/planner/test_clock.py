@@ -11,9 +11,11 @@ from shardwise.ad_checkpoint import checkpoint_name
 from shardwise.ir import Equation, Program, ShapedArray, Var, all_ops, trace_program
 from shardwise.planner.axes import place_axes
 from shardwise.planner.causes import interval, shares
-from shardwise.planner.clock import BESIDE, COMPUTE, schedule
+from shardwise.planner.clock import schedule
+from shardwise.planner.efficiency import BESIDE
 from shardwise.planner.fuse import groups
 from shardwise.planner.machines import find
+from shardwise.planner.streams import COMPUTE
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import Group
 from tests.planner.device_programs import array, device_program

@@ -1,6 +1,7 @@
 """More than 150 uses of the public names that checkers accept: `test_checkers.py` gives them this file, and runs it."""
 
 # fmt: off
+# pyright: reportUnusedExpression=false, reportUnnecessaryIsInstance=false
 
 import functools
 

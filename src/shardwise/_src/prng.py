@@ -21,7 +21,7 @@ def _key(words: Any) -> Array:
 
 
 def threefry_seed(seed: Any) -> Array:
-    """The words of an integer: its high 32 bits and its low ones. TypeError for what is no scalar of integer type."""
+    """The words of an integer: its high 32 bits and its low ones. TypeError for any other value than a scalar of integer type."""
     value = jnp.asarray(seed)
     if value.shape or not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"threefry_seed takes a scalar of integer type, got {value.aval.str_short()}.")

@@ -50,9 +50,9 @@ def recent(entries: int = ENTRIES) -> Callable[[F], F]:
     """`functools.lru_cache`, cleared with the others."""
 
     def decorate(function: F) -> F:
-        cached: Any = lru_cache(entries)(function)
-        at_clear(cached.cache_clear)
-        return cached
+        cached_function: Any = lru_cache(entries)(function)
+        at_clear(cached_function.cache_clear)
+        return cached_function
 
     return decorate
 

@@ -1,4 +1,4 @@
-"""Collections that users give: read as tuples, or refused with what was expected."""
+"""Collections that users give: read as tuples, or refused with the expected kind."""
 
 from __future__ import annotations
 

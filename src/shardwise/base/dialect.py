@@ -30,8 +30,8 @@ ErrorClass = type[Exception]
 
 def differs(seed: T, latest: T) -> T:
     """A field of the table, by its value in each dialect."""
-    made: Any = field(metadata={"seed": seed, "latest": latest})
-    return made
+    new_field: Any = field(metadata={"seed": seed, "latest": latest})
+    return new_field
 
 
 def group(cls: type[T]) -> T:
@@ -186,7 +186,7 @@ class ShardMap:
     """`shard_map` and `pmap`."""
 
     check_option: str = differs("check_rep", "check_vma")
-    """The option that switches off the check of what out_specs say."""
+    """The option that switches off the check of out_specs."""
     errors_speak_of_vma: bool = differs(False, True)
     """Whether that check tells the axes over which a result varies; else those over which it is not known to be replicated."""
     in_specs_may_be_none: bool = differs(False, True)

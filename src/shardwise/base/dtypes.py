@@ -87,12 +87,12 @@ def as_dtype(spec: Any) -> DType:
     if spec is None:
         raise TypeError("None names no dtype.")
     dtype = np.dtype(spec)
-    found = CANONICAL_64.get(dtype)
-    if found is None:
-        found = CANONICAL_64.get(dtype.newbyteorder("="))
-    if found is None:
+    canonical = CANONICAL_64.get(dtype)
+    if canonical is None:
+        canonical = CANONICAL_64.get(dtype.newbyteorder("="))
+    if canonical is None:
         raise TypeError(f"{dtype} is not a type of array elements; expected a bool, number or PRNG key type.")
-    return found
+    return canonical
 
 
 def canonicalize(dtype: Any) -> DType:
@@ -135,22 +135,22 @@ def check_requested(dtype: Any, fn_name: str = "") -> DType:
         raise TypeError(
             f"data type {dtype!r} not understood{where}: it names no bool, number or PRNG key type."
         ) from err
-    narrowed = canonicalize(full)
-    if narrowed is not full:
-        requested = f" requested{where}" if where else ""
+    canonical = canonicalize(full)
+    if canonical is not full:
+        request_text = f" requested{where}" if where else ""
         if config.jax_explicit_x64_dtypes == "error":
             raise ValueError(
-                f"Explicitly requested dtype {full.name}{requested} is not available while 64-bit types are off. Set jax_enable_x64, "
-                f"or ask for {narrowed.name}."
+                f"Explicitly requested dtype {full.name}{request_text} is not available while 64-bit types are off. Set jax_enable_x64, "
+                f"or ask for {canonical.name}."
             )
         warnings.warn(
-            f"Explicitly requested dtype {full.name}{requested} is not available while 64-bit types are off, "
-            f"and will be truncated to dtype {narrowed.name}. Set jax_enable_x64 (or the environment "
+            f"Explicitly requested dtype {full.name}{request_text} is not available while 64-bit types are off, "
+            f"and will be truncated to dtype {canonical.name}. Set jax_enable_x64 (or the environment "
             "variable JAX_ENABLE_X64) to have 64-bit types.",
             UserWarning,
             stacklevel=user_stacklevel(),
         )
-    return narrowed
+    return canonical
 
 
 def scalar_dtype(x: Any) -> np.dtype[Any]:
@@ -224,17 +224,17 @@ _STRONG_OPERANDS: dict[Any, _Operand] = {
 
 def _operand(x: Any) -> _Operand:
     """Classify a value or a dtype specification; the caller's hot path."""
-    found = _SCALAR_OPERANDS.get(type(x))
-    if found is not None:
-        return found
+    scalar_operand = _SCALAR_OPERANDS.get(type(x))
+    if scalar_operand is not None:
+        return scalar_operand
     try:
         dtype = x.dtype
     except AttributeError:
         return _operand_of_spec(x)
     if getattr(x, "weak_type", False) is True:
         return _operand_of(dtype, True)
-    found = _STRONG_OPERANDS.get(dtype)
-    return found if found is not None else _operand_of_spec(x)
+    scalar_operand = _STRONG_OPERANDS.get(dtype)
+    return scalar_operand if scalar_operand is not None else _operand_of_spec(x)
 
 
 def _operand_of_spec(x: Any) -> _Operand:
@@ -266,13 +266,13 @@ def _join(token: object, operands: tuple[_Operand, ...]) -> tuple[DType, bool]:
     order = STRICT if strict else STANDARD
     if all_weak and not strict:
         # Among weak operands the widths count: weak int16 and weak int32 give weak int32.
-        joined, weak = join(order, tuple(dt.name for dt in dtypes)), True
+        name, weak = join(order, tuple(dt.name for dt in dtypes)), True
     else:
         nodes = zip(operands, dtypes, strict=True)
         names = tuple(_STAR_OF_KIND[_kind(dt)] if op.weak else dt.name for op, dt in nodes)
-        joined = join(order, names)
-        weak = joined in _STAR_TYPES
-    dtype = _PYTHON_TYPES[_STAR_TYPES[joined]] if joined in _STAR_TYPES else BY_NAME[joined]
+        name = join(order, names)
+        weak = name in _STAR_TYPES
+    dtype = _PYTHON_TYPES[_STAR_TYPES[name]] if name in _STAR_TYPES else BY_NAME[name]
     return table[dtype], weak and dtype is not BOOL
 
 
@@ -324,8 +324,8 @@ def _promote_types(token: object, a: Any, b: Any) -> np.dtype[Any]:
         order = STRICT
     else:
         order = STANDARD if _x64() else config.dialect.functions.lattice_without_x64
-    joined = join(order, (_lattice_name(a), _lattice_name(b)))
-    return _PYTHON_TYPES[_STAR_TYPES[joined]] if joined in _STAR_TYPES else BY_NAME[joined]
+    name = join(order, (_lattice_name(a), _lattice_name(b)))
+    return _PYTHON_TYPES[_STAR_TYPES[name]] if name in _STAR_TYPES else BY_NAME[name]
 
 
 def _lattice_name(spec: Any) -> str:
@@ -428,10 +428,10 @@ def _is_of_kind(dtype: DType, kind: Any) -> bool:
     try:
         return dtype == (kind if isinstance(kind, KeyDtype) else np.dtype(kind))
     except TypeError as err:
-        expected = f"one of {', '.join(map(repr, CATEGORIES))}, or a dtype"
+        expectation = f"one of {', '.join(map(repr, CATEGORIES))}, or a dtype"
         if isinstance(kind, str):
-            raise ValueError(f"isdtype: kind={kind!r} is not known; expected {expected}.") from err
-        raise TypeError(f"isdtype: kind={kind!r} is not {expected}, or a tuple of these.") from err
+            raise ValueError(f"isdtype: kind={kind!r} is not known; expected {expectation}.") from err
+        raise TypeError(f"isdtype: kind={kind!r} is not {expectation}, or a tuple of these.") from err
 
 
 def scalar_type_of(x: Any) -> type:

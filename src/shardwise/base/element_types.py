@@ -97,8 +97,8 @@ _COMPLEX_NAMES = ("complex64", "complex128")
 
 def _existing_dtypes(names: Iterable[str]) -> dict[str, np.dtype[Any]]:
     """name -> dtype for the names that NumPy or this version of ml_dtypes defines."""
-    found = {name: getattr(ml_dtypes, name, None) or getattr(np, name, None) for name in names}
-    return {name: np.dtype(scalar) for name, scalar in found.items() if scalar is not None}
+    type_by_name = {name: getattr(ml_dtypes, name, None) or getattr(np, name, None) for name in names}
+    return {name: np.dtype(scalar) for name, scalar in type_by_name.items() if scalar is not None}
 
 
 _SIGNED_DTYPES = _existing_dtypes(_SIGNED_NAMES)

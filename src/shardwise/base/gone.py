@@ -87,7 +87,7 @@ def no_attribute(module: str, name: str) -> AttributeError:
     text = f"module {module!r} has no attribute {name!r}"
     if reason:
         return AttributeError(f"{text}: {reason}.")
-    return AttributeError(text, name=name, obj=sys.modules.get(module))  # so that Python can look for what was meant
+    return AttributeError(text, name=name, obj=sys.modules.get(module))  # so that Python can suggest a name
 
 
 def _instead_of_numpys(name: str) -> str | None:

@@ -58,8 +58,8 @@ def join(order: str, names: tuple[str, ...]) -> str:
             raise error(
                 f"promotion does not accept dtypes {', '.join(names)}: {name} takes no part in it. Cast the operands to one type."
             )
-    joined = type_of_upper_set.get(functools.reduce(int.__and__, (upper_sets[name] for name in names)))
-    if joined is None:
+    upper_bound = type_of_upper_set.get(functools.reduce(int.__and__, (upper_sets[name] for name in names)))
+    if upper_bound is None:
         if order is STRICT:
             reason = "jax_numpy_dtype_promotion='strict' lets a dtype meet only itself and Python scalars"
         elif set(names) & set(_SMALL_FLOATS.split()):
@@ -70,7 +70,7 @@ def join(order: str, names: tuple[str, ...]) -> str:
             f"No implicit promotion joins the dtypes {', '.join(names)}: {reason}. "
             "Cast the operands to one type yourself, for example x.astype('float32')."
         )
-    return joined
+    return upper_bound
 
 
 @functools.cache

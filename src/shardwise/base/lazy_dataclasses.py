@@ -87,12 +87,16 @@ def _make_init(cls: Any) -> Callable[..., None]:
     """`__init__` of any dataclass; arguments that do not fit are left to the one of the class's own, which says so."""
     fields = dataclasses.fields(cls)
     places = [f.name for f in fields if f.init and not f.kw_only]
-    taken = frozenset(f.name for f in fields if f.init)
-    missing, checked = dataclasses.MISSING, hasattr(cls, "__post_init__")
+    init_names = frozenset(f.name for f in fields if f.init)
+    absent, has_check = dataclasses.MISSING, hasattr(cls, "__post_init__")
     assign = object.__setattr__ if cls.__setattr__ is not object.__setattr__ else setattr
 
     def fill(self: Any, *args: Any, **given: Any) -> None:
-        if len(args) > len(places) or not taken.issuperset(given) or not given.keys().isdisjoint(places[: len(args)]):
+        if (
+            len(args) > len(places)
+            or not init_names.issuperset(given)
+            or not given.keys().isdisjoint(places[: len(args)])
+        ):
             _init(cls)(self, *args, **given)
             return
         given.update(zip(places, args, strict=False))
@@ -100,14 +104,14 @@ def _make_init(cls: Any) -> Callable[..., None]:
             name = f.name
             if name in given:
                 assign(self, name, given[name])
-            elif f.default is not missing:
+            elif f.default is not absent:
                 assign(self, name, f.default)
-            elif f.default_factory is not missing:
+            elif f.default_factory is not absent:
                 assign(self, name, f.default_factory())
             elif f.init:
                 _init(cls)(self, *args, **{k: v for k, v in given.items() if k not in places[: len(args)]})
                 return
-        if checked:
+        if has_check:
             self.__post_init__()
 
     return fill
@@ -116,12 +120,12 @@ def _make_init(cls: Any) -> Callable[..., None]:
 def _complete(cls: Any, init: bool, shown: bool, eq: bool, frozen: bool, slots: bool) -> None:
     """Give a class the methods that it has not written itself."""
     own = cls.__dict__
-    hashed = "__hash__" in own and not (own["__hash__"] is None and "__eq__" in own)
-    wanted = {"__init__": init, "__repr__": shown, "__eq__": eq, "__hash__": eq and frozen and not hashed}
-    for name, is_wanted in wanted.items():
+    has_hash = "__hash__" in own and not (own["__hash__"] is None and "__eq__" in own)
+    wanted_methods = {"__init__": init, "__repr__": shown, "__eq__": eq, "__hash__": eq and frozen and not has_hash}
+    for name, is_wanted in wanted_methods.items():
         if is_wanted and (name not in own or name == "__hash__"):
             setattr(cls, name, (_UnwrittenInit if name == "__init__" else _Unwritten)(cls, name, _WRITERS[name]))
-    if eq and not frozen and not hashed:
+    if eq and not frozen and not has_hash:
         cls.__hash__ = None
     if not frozen:
         return
@@ -175,31 +179,31 @@ def _name_method(method: Any, cls: type, name: str) -> Any:
 
 
 def _init(cls: Any) -> Callable[..., Any]:
-    known: dict[str, Any] = {"_set": object.__setattr__, "_made": _FACTORY_MARK}
+    namespace: dict[str, Any] = {"_set": object.__setattr__, "_made": _FACTORY_MARK}
     places: list[str] = []
-    named: list[str] = []
+    parameters: list[str] = []
     body: list[str] = []
-    frozen = cls.__setattr__ is not object.__setattr__
+    is_frozen = cls.__setattr__ is not object.__setattr__
     for f in dataclasses.fields(cls):
         value, default = f.name, ""
         if f.default_factory is not dataclasses.MISSING:
-            known[f"_make_{f.name}"] = f.default_factory
+            namespace[f"_make_{f.name}"] = f.default_factory
             default = "=_made"
             value = f"_make_{f.name}() if {f.name} is _made else {f.name}" if f.init else f"_make_{f.name}()"
         elif f.default is not dataclasses.MISSING:
-            known[f"_default_{f.name}"] = f.default
+            namespace[f"_default_{f.name}"] = f.default
             default = f"=_default_{f.name}"
             value = f.name if f.init else f"_default_{f.name}"
         elif not f.init:
             continue
         if f.init:
-            (named if f.kw_only else places).append(f.name + default)
-        body.append(f"_set(self, {f.name!r}, {value})" if frozen else f"self.{f.name} = {value}")
+            (parameters if f.kw_only else places).append(f.name + default)
+        body.append(f"_set(self, {f.name!r}, {value})" if is_frozen else f"self.{f.name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
-    takes = ", ".join(["self", *places, *(["*", *named] if named else [])])
-    exec("\n    ".join([f"def __init__({takes}):", *(body or ["pass"])]), known)
-    method = _name_method(known["__init__"], cls, "__init__")
+    takes = ", ".join(["self", *places, *(["*", *parameters] if parameters else [])])
+    exec("\n    ".join([f"def __init__({takes}):", *(body or ["pass"])]), namespace)
+    method = _name_method(namespace["__init__"], cls, "__init__")
     method.__annotations__ = {f.name: f.type for f in dataclasses.fields(cls) if f.init} | {"return": None}
     return method
 

@@ -33,8 +33,8 @@ def public_names(name: str) -> list[str]:
     themselves (`from a import b as b`), without those that begin with an underscore.
     """
     module = sys.modules[name]
-    listed: list[str] | None = getattr(module, "__all__", None)
-    return sorted(n for n in (_written_names(name) if listed is None else listed) if not n.startswith("_"))
+    own_list: list[str] | None = getattr(module, "__all__", None)
+    return sorted(n for n in (_written_names(name) if own_list is None else own_list) if not n.startswith("_"))
 
 
 @functools.cache
@@ -45,17 +45,17 @@ def _written_names(name: str) -> tuple[str, ...]:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         return tuple(vars(sys.modules[name]))
-    found: list[str] = []
+    names: list[str] = []
     for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
         match node:
             case ast.FunctionDef(name=n) | ast.ClassDef(name=n) | ast.AnnAssign(target=ast.Name(id=n)):
-                found.append(n)
+                names.append(n)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                found += [alias.name for alias in aliases if alias.asname == alias.name]
+                names += [alias.name for alias in aliases if alias.asname == alias.name]
             case ast.Assign(targets=targets):
                 for target in targets:
                     parts = target.elts if isinstance(target, ast.Tuple) else [target]
-                    found += [part.id for part in parts if isinstance(part, ast.Name)]
+                    names += [part.id for part in parts if isinstance(part, ast.Name)]
             case _:
                 pass
-    return tuple(found)
+    return tuple(names)

@@ -43,10 +43,10 @@ _PRECISIONS = (
 def from_text(name: str, text: str, default: Any) -> Any:
     """Parse an option's value from the text of an environment variable or command-line argument."""
     if isinstance(default, bool):
-        lowered = text.strip().lower()
-        if lowered in _TRUE:
+        lower_text = text.strip().lower()
+        if lower_text in _TRUE:
             return True
-        if lowered in _FALSE:
+        if lower_text in _FALSE:
             return False
         raise ValueError(f"{name} is a switch: give one of true/false, yes/no, on/off, 1/0, not {text!r}.")
     if isinstance(default, int):
@@ -69,8 +69,8 @@ def _choice(*choices: str, optional: bool = False) -> Callable[[str, Any], str |
     def parse(name: str, value: Any) -> str | None:
         if (optional and value is None) or (isinstance(value, str) and value in choices):
             return value
-        expected = ("None or " if optional else "") + f"one of {list(choices)}"
-        raise ValueError(f"{name} takes {expected}; got {value!r} of type {type(value).__name__}.")
+        expectation = ("None or " if optional else "") + f"one of {list(choices)}"
+        raise ValueError(f"{name} takes {expectation}; got {value!r} of type {type(value).__name__}.")
 
     return parse
 

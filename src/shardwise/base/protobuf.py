@@ -45,7 +45,7 @@ def numbers(tag: int, values: Iterable[int]) -> bytes:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: tag, and a number, or the bytes of what has a length or a fixed size. ValueError if it is none."""
+    """The fields of a message: tag, and a number, or the bytes of a value with a length or a fixed size. ValueError for other bytes."""
     at = 0
     while at < len(message):
         key, at = _read_varint(message, at)

@@ -76,8 +76,8 @@ class Description:
         return hash(self.path)
 
     def __repr__(self) -> str:
-        named = [f"{k}={v!r}" for k, v in self.__dict__.items() if k != "given"]
-        return f"{self.path}({', '.join([*map(repr, self.given), *named])})"
+        fields_text = [f"{k}={v!r}" for k, v in self.__dict__.items() if k != "given"]
+        return f"{self.path}({', '.join([*map(repr, self.given), *fields_text])})"
 
 
 def refuse_name(path: str, reason: str) -> RefusedName:
@@ -90,14 +90,14 @@ def refuse_names(module: str, reason: str | None = None) -> Callable[[str], Any]
     """A `__getattr__` for a module: refused names, made when they are asked for. `reason`: with the way out; None: as `gone` has it."""
     inside = module.partition(".")[2]
     path = f"jax.{inside}"
-    said = reason or why_absent(inside) or "it has no counterpart; use the documented names"
-    # Kept here rather than in the module, whose `dir` would show what was asked for.
-    named = functools.cache(lambda name: refuse_name(f"{path}.{name}", said))
+    why = reason or why_absent(inside) or "it has no counterpart; use the documented names"
+    # Kept here rather than in the module, whose `dir` would show the names asked for.
+    refuse_by_name = functools.cache(lambda name: refuse_name(f"{path}.{name}", why))
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__"):
-            raise AttributeError(f"module {module!r} has no attribute {name!r}: {said}.")
-        return named(name)
+            raise AttributeError(f"module {module!r} has no attribute {name!r}: {why}.")
+        return refuse_by_name(name)
 
     return __getattr__
 

@@ -10,7 +10,7 @@ from shardwise.base.signatures import P, R
 
 
 def rename_function(fun: Callable[P, R], name: str, module: str | None = None) -> Callable[P, R]:
-    """A function that does what `fun` does and is called `name`, in `module` if given.
+    """`fun` under another `name`, in `module` if given.
 
     >>> from shardwise.base.renamed import rename_function
     >>> rename_function(sorted.__class__, "kind")
@@ -20,9 +20,13 @@ def rename_function(fun: Callable[P, R], name: str, module: str | None = None) -
     """
     if not isinstance(fun, FunctionType):
         raise TypeError(f"rename_function takes a function, got {type(fun)}.")
-    made: Any = FunctionType(fun.__code__, fun.__globals__, name, fun.__defaults__, fun.__closure__)
-    made.__kwdefaults__ = fun.__kwdefaults__
-    made.__dict__.update(fun.__dict__)
-    made.__annotations__ = fun.__annotations__
-    made.__doc__, made.__qualname__, made.__module__ = fun.__doc__, name, module or fun.__module__
-    return cast("Callable[P, R]", made)
+    new_function: Any = FunctionType(fun.__code__, fun.__globals__, name, fun.__defaults__, fun.__closure__)
+    new_function.__kwdefaults__ = fun.__kwdefaults__
+    new_function.__dict__.update(fun.__dict__)
+    new_function.__annotations__ = fun.__annotations__
+    new_function.__doc__, new_function.__qualname__, new_function.__module__ = (
+        fun.__doc__,
+        name,
+        module or fun.__module__,
+    )
+    return cast("Callable[P, R]", new_function)

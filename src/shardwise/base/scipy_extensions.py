@@ -27,12 +27,12 @@ def scipy_extension(name: str) -> Any:
 def special_ufunc(name: str) -> np.ufunc:
     """A ufunc of `scipy.special`, public or not. AttributeError where SciPy has no such ufunc."""
     try:
-        found = getattr(scipy_extension("special._special_ufuncs"), name)
+        ufunc = getattr(scipy_extension("special._special_ufuncs"), name)
     except (ImportError, AttributeError):  # others, and all of older versions
-        found = getattr(importlib.import_module("scipy.special._ufuncs"), name)
-    if not isinstance(found, np.ufunc):
+        ufunc = getattr(importlib.import_module("scipy.special._ufuncs"), name)
+    if not isinstance(ufunc, np.ufunc):
         raise AttributeError(f"scipy.special.{name} is no ufunc")
-    return found
+    return ufunc
 
 
 def _load_module(full: str) -> Any:
@@ -46,8 +46,8 @@ def _load_module(full: str) -> Any:
     if spec is None or spec.loader is None:
         return None
     try:
-        made = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(made)
+        new_module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(new_module)
     except ImportError:
         return None
-    return made
+    return new_module

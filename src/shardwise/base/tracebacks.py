@@ -96,17 +96,17 @@ def strip(error: BaseException) -> None:
 
     A traceback of such frames alone stays as it is: it is a mistake of ours.
     """
-    kept, inside = [], False
+    kept_frames, inside = [], False
     every = list(_frames(error.__traceback__))
     for frame in every:
         inside = _is_ours(frame) or (inside and _is_support(frame.tb_frame.f_code.co_filename))
         if not inside:
-            kept.append(frame)
-    if kept and len(kept) < len(every):
-        left = None
-        for frame in reversed(kept):
-            left = TracebackType(left, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-        error.__traceback__ = left
+            kept_frames.append(frame)
+    if kept_frames and len(kept_frames) < len(every):
+        rest = None
+        for frame in reversed(kept_frames):
+            rest = TracebackType(rest, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+        error.__traceback__ = rest
         _note(error, _mode())
 
 
@@ -129,10 +129,10 @@ def _note(error: BaseException, mode: str) -> None:
 def take_back_note(error: BaseException) -> bool:
     """Drop the note that frames were left out; whether there was one."""
     notes: list[str] = getattr(error, "__notes__", [])
-    found = NOTE in notes
-    if found:
+    has_note = NOTE in notes
+    if has_note:
         notes.remove(NOTE)
-    return found
+    return has_note
 
 
 def _is_support(file: str) -> bool:
@@ -172,7 +172,7 @@ def is_users(frame: FrameType) -> bool:
 
 
 def is_users_code(code: CodeType | None) -> bool:
-    """Whether code that is compiled is the user's; what has no code of its own (partial functions, callable objects) is."""
+    """Whether compiled code is the user's; callables without code of their own (partial functions, objects) count as the user's."""
     return code is None or not code.co_filename.startswith(_OURS)
 
 
@@ -208,8 +208,8 @@ def _is_ours(frame: TracebackType) -> bool:
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without our frames; None if the error is in the call itself and no user code ran."""
-    kept = None
+    user_frames = None
     for frame in reversed(list(_frames(traceback))):
         if not _is_ours(frame):
-            kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    return kept
+            user_frames = TracebackType(user_frames, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return user_frames

@@ -177,8 +177,10 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
         inner_treedef = tree_structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
     leaves, treedef = tree_flatten(pytree_to_transpose)
     if treedef.num_leaves != outer_treedef.num_leaves * inner_treedef.num_leaves:
-        expected = outer_treedef.compose(inner_treedef)
-        raise TypeError(f"tree_transpose: the structure of the tree\n{treedef}\nis not outer(inner):\n{expected}")
+        expected_treedef = outer_treedef.compose(inner_treedef)
+        raise TypeError(
+            f"tree_transpose: the structure of the tree\n{treedef}\nis not outer(inner):\n{expected_treedef}"
+        )
     width = inner_treedef.num_leaves
     return inner_treedef.unflatten([outer_treedef.unflatten(leaves[i::width]) for i in range(width)])
 

@@ -134,12 +134,12 @@ def register_dataclass(
     if both := set(data) & set(meta):
         raise ValueError(f"register_dataclass: {sorted(both)} are listed both as data_fields and as meta_fields.")
     if is_dataclass:
-        expected = {f.name for f in init_fields} - set(drop_fields)
-        if {*data, *meta} != expected:
-            missing, extra = sorted(expected - {*data, *meta}), sorted({*data, *meta} - expected)
+        field_names = {f.name for f in init_fields} - set(drop_fields)
+        if {*data, *meta} != field_names:
+            missing_fields, extra = sorted(field_names - {*data, *meta}), sorted({*data, *meta} - field_names)
             raise ValueError(
                 f"register_dataclass: data_fields and meta_fields must make up the init fields of {nodetype.__name__}; "
-                f"missing {missing}, unexpected {extra}. Leave fields out with drop_fields."
+                f"missing {missing_fields}, unexpected {extra}. Leave fields out with drop_fields."
             )
     keys = tuple(map(GetAttrKey, data))
 

@@ -113,13 +113,13 @@ def _node_text(kind: type, data: Any, children: tuple[str, ...]) -> str:
 
 
 def _metadata(spec: optree.PyTreeSpec) -> Any:
-    found: list[Any] = []
+    metadata: list[Any] = []
 
     def note(_: type, data: Any, children: tuple[Any, ...]) -> None:
-        found[:] = [data]  # the root is walked last
+        metadata[:] = [data]  # the root is walked last
 
     spec.walk([None] * spec.num_leaves, note, None)
-    return found[0]
+    return metadata[0]
 
 
 def _sort_dicts(spec: optree.PyTreeSpec) -> optree.PyTreeSpec:
@@ -183,9 +183,9 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
     """
     if is_leaf is not None:
         return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
-    found: list[Any] = []
-    _collect(tree, found)
-    return found
+    leaves: list[Any] = []
+    _collect(tree, leaves)
+    return leaves
 
 
 def _collect(tree: Any, leaves: list[Any]) -> None:
@@ -300,10 +300,10 @@ def _check_flatten(flatten_func: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`flatten_func`, whose results have to be pairs of children and metadata."""
 
     def flatten(node: Any) -> Any:
-        found = flatten_func(node)
-        if type(found) is tuple and len(found) == 2 and type(found[0]) in (tuple, list):
-            return found
-        return flattened_pair(found, node)
+        children = flatten_func(node)
+        if type(children) is tuple and len(children) == 2 and type(children[0]) in (tuple, list):
+            return children
+        return flattened_pair(children, node)
 
     return flatten
 

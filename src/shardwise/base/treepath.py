@@ -121,17 +121,17 @@ def tree_flatten_with_path(
     >>> jax.tree_util.tree_flatten_with_path({'a': 1})[0]
     [((DictKey(key='a'),), 1)]
     """
-    found: list[tuple[KeyPath, Any]] = []
+    leaves: list[tuple[KeyPath, Any]] = []
     decisions: list[bool] = []  # per node from the root down, as optree asks for them
 
     def stops(node: Any, path: KeyPath) -> bool:
         return is_leaf is not None and bool(is_leaf(path, node) if is_leaf_takes_path else is_leaf(node))
 
-    _visit(tree, (), stops, found, decisions)
+    _visit(tree, (), stops, leaves, decisions)
     if is_leaf is None:
-        return found, tree_flatten(tree)[1]
+        return leaves, tree_flatten(tree)[1]
     replay = iter(decisions)
-    return found, treedef_of(optree.tree_flatten(tree, lambda _: next(replay), namespace=NAMESPACE)[1])
+    return leaves, treedef_of(optree.tree_flatten(tree, lambda _: next(replay), namespace=NAMESPACE)[1])
 
 
 def _visit(

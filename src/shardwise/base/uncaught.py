@@ -25,28 +25,28 @@ def show_error(error: BaseException) -> BaseException:
     """`error` itself, without our frames, and so what caused it. What happened inside of us alone is left out."""
     if not tracebacks.removes_frames():
         return error
-    seen: set[int] = set()
-    waiting, removed = [error], False
-    while waiting:
-        each = waiting.pop()
-        if id(each) in seen:
+    seen_ids: set[int] = set()
+    waiting_errors, has_removals = [error], False
+    while waiting_errors:
+        each = waiting_errors.pop()
+        if id(each) in seen_ids:
             continue
-        seen.add(id(each))
+        seen_ids.add(id(each))
         tracebacks.tell_topic(each)
         tracebacks.strip(each)
-        removed |= tracebacks.take_back_note(each)
+        has_removals |= tracebacks.take_back_note(each)
         context = each.__context__
         if context is not None and context is not each.__cause__ and tracebacks.is_internal(context):
             each.__suppress_context__ = True
-        waiting += [e for e in (each.__cause__, context) if e is not None]
-        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        waiting_errors += [e for e in (each.__cause__, context) if e is not None]
+        waiting_errors += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
     hint = _hint(error)
     if hint and hint not in getattr(error, "__notes__", ()):
         error.add_note(hint)
-    topic = topic_of(error) or ("not-implemented" if removed and isinstance(error, NotImplementedError) else "")
+    topic = topic_of(error) or ("not-implemented" if has_removals and isinstance(error, NotImplementedError) else "")
     if topic:
         error.add_note(f"More about this error: shardwise help {topic}")
-    if removed:  # told once is enough, and last
+    if has_removals:  # told once is enough, and last
         error.add_note(tracebacks.NOTE)
     return error
 
@@ -62,17 +62,17 @@ def _hint(error: BaseException) -> str:
                 f"NumPy's arrays have it: numpy.asarray(x).{name}. Arrays here cannot be written to: x.at[index].set(value) "
                 "gives a new one."
             )
-        known = dir(error.obj)
+        attributes = dir(error.obj)
     elif isinstance(error, NameError) and error.__traceback__ is not None:
         frame = list(traceback.walk_tb(error.__traceback__))[-1][0]
-        known = [*frame.f_locals, *frame.f_globals, *dir(builtins)]
+        attributes = [*frame.f_locals, *frame.f_globals, *dir(builtins)]
     else:
         return ""
-    return "" if sys.version_info >= (3, 12) else did_you_mean(name, known).strip()
+    return "" if sys.version_info >= (3, 12) else did_you_mean(name, attributes).strip()
 
 
 def install() -> None:
-    """Show errors so from now on. Hooks that others have set are called, with what is left of the traceback."""
+    """Show errors so from now on. Hooks that others have set are called, with the rest of the traceback."""
     before, of_threads = sys.excepthook, threading.excepthook
 
     @functools.wraps(before)

@@ -211,22 +211,22 @@ def cache(call: Callable[..., Any], *, explain: Any = None) -> Callable[..., Any
     `explain` is never called: jax_explain_cache_misses speaks of `jit` alone.
     """
     del explain
-    seen: Bounded[Hashable, tuple[Any, list[Any]]] = Bounded()
-    at_clear(seen.clear)
+    results_by_key: Bounded[Hashable, tuple[Any, list[Any]]] = Bounded()
+    at_clear(results_by_key.clear)
 
     @functools.wraps(call)
     def cached_call(fun: WrappedFun, *args: Any) -> Any:
         key = (fun, args, context_token())
-        found = seen.get(key)
-        if found is None:
+        entry = results_by_key.get(key)
+        if entry is None:
             result = call(fun, *args)
-            seen[key] = result, [s.val if s else _EMPTY for s in (s or Store() for s in fun.stores)]
+            results_by_key[key] = result, [s.val if s else _EMPTY for s in (s or Store() for s in fun.stores)]
             return result
-        result, values = found
+        result, values = entry
         for store, value in zip(fun.stores, values, strict=True):
             if store is not None and value is not _EMPTY and not store:
                 store.store(value)
         return result
 
-    cached_call.cache_clear = seen.clear  # type: ignore[attr-defined]
+    cached_call.cache_clear = results_by_key.clear  # type: ignore[attr-defined]
     return cached_call

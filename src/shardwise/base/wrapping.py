@@ -50,10 +50,10 @@ def importable_name(x: Any) -> str | None:
     module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
         return None
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return name if found is x else None
+        value = getattr(value, part, None)
+    return name if value is x else None
 
 
 def wraps(fun: Callable[..., Any]) -> Callable[[F], F]:

@@ -126,10 +126,10 @@ def _beside(
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "rows.json")
         words = [python, str(clock.__file__), file, str(repeat), program.kind, program.text, *program.arguments]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:] or ["it gave no message"]
-            return None, f"with JAX of {python} the program ends with status {done.returncode}: {last[0]}"
+        process = subprocess.run(words, env=environment, capture_output=True, text=True, errors="replace", check=False)
+        if process.returncode:
+            last = process.stderr.strip().splitlines()[-1:] or ["it gave no message"]
+            return None, f"with JAX of {python} the program ends with status {process.returncode}: {last[0]}"
         with open(file, encoding="utf-8") as given:
             return json.load(given), ""
 
@@ -146,9 +146,9 @@ def text(name: str, rows: Sequence[Row], beside: Mapping[str, Any] | None = None
     table = [[*head, "function", "called at"]]
     for row in sorted(rows, key=lambda r: -sum(r.seconds))[:_ROWS]:
         first, median, least = _figures(row)
-        compiled = [s for s in row.compiling if s]
+        compile_seconds = [s for s in row.compiling if s]
         line = [
-            seconds_text(sum(row.seconds)), str(len(row.seconds)), f"{len(compiled)} x", seconds_text(sum(compiled)),
+            seconds_text(sum(row.seconds)), str(len(row.seconds)), f"{len(compile_seconds)} x", seconds_text(sum(compile_seconds)),
             seconds_text(first), seconds_text(median) if median else "-", seconds_text(least) if least else "-",
         ]  # fmt: skip
         if beside:
@@ -158,9 +158,9 @@ def text(name: str, rows: Sequence[Row], beside: Mapping[str, Any] | None = None
             line.append(f"{their_median / median:.2f}" if median and their_median else "-")
         table.append([*line, row.function, _short(row.site)])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    left = len(head)  # names begin here, which stand to the left
+    indent = len(head)  # names begin here, which stand to the left
     lines = [
-        "  ".join(c.ljust(w) if i >= left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
+        "  ".join(c.ljust(w) if i >= indent else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
         for cells in table
     ]
     against = f"; JAX {beside['version']} beside it" if beside else ""
@@ -171,8 +171,8 @@ def text(name: str, rows: Sequence[Row], beside: Mapping[str, Any] | None = None
 
 def _figures(row: Row) -> tuple[float, float, float]:
     """Seconds of the first call, and median and least of those that compiled nothing; zero where there are none."""
-    repeated = [s for s, compiling in zip(row.seconds, row.compiling, strict=True) if not compiling]
-    return row.seconds[0], statistics.median(repeated) if repeated else 0.0, min(repeated, default=0.0)
+    repeats = [s for s, compiling in zip(row.seconds, row.compiling, strict=True) if not compiling]
+    return row.seconds[0], statistics.median(repeats) if repeats else 0.0, min(repeats, default=0.0)
 
 
 def _short(site: str) -> str:

@@ -152,8 +152,10 @@ class _Stage:
         return _Stage(self._inner.lower(*args, **kwargs), self._timed)
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
-        timed = self._timed
-        return TimedFunction(self._inner.compile(*args, **kwargs), timed.clock, timed.once, timed.identity)
+        own_timing = self._timed
+        return TimedFunction(
+            self._inner.compile(*args, **kwargs), own_timing.clock, own_timing.once, own_timing.identity
+        )
 
 
 def _identity(function: Any) -> tuple[str, str]:

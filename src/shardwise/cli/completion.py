@@ -32,12 +32,12 @@ def _carry_out(options: argparse.Namespace) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    found: list[argparse.Action] = []
+    actions: list[argparse.Action] = []
     for action in parser._actions:
         choices: object = action.choices
         if isinstance(choices, dict):
             for command in cast("dict[str, argparse.ArgumentParser]", choices).values():
-                found += _arguments(command)
+                actions += _arguments(command)
         else:
-            found.append(action)
-    return found
+            actions.append(action)
+    return actions

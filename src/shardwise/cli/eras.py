@@ -51,7 +51,7 @@ class _SourceReader(ast.NodeVisitor):
     imports: dict[str, None] = field(default_factory=dict[str, None])
     signs: list[Sign] = field(default_factory=list[Sign])
     guarded: int = 0
-    at_import: bool = False  # whether only what runs at import is read
+    at_import: bool = False  # whether only code that runs at import is read
 
     def add(self, name: str, node: ast.AST) -> None:
         """Take down a use of a dotted name."""
@@ -87,12 +87,12 @@ class _SourceReader(ast.NodeVisitor):
             self.add(path, node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        called = self.path(node.func)
-        if called is not None:
-            if called.rpartition(".")[2] == "partial" and node.args:
-                called = self.path(node.args[0]) or called
+        path = self.path(node.func)
+        if path is not None:
+            if path.rpartition(".")[2] == "partial" and node.args:
+                path = self.path(node.args[0]) or path
             for keyword in node.keywords:
-                self.add(f"{called}({keyword.arg}=)", node)
+                self.add(f"{path}({keyword.arg}=)", node)
         self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -145,18 +145,18 @@ def chosen_era(sources: Sequence[tuple[str, str]], folders: Sequence[Path]) -> S
     """
     own: list[Sign] = []
     libraries: dict[str, None] = {}
-    waiting, seen = list(sources), set[Path]()
-    while waiting:
-        name, text = waiting.pop(0)
-        reading = _read(name, text)
-        own += reading.signs
-        for module in reading.imports:
+    waiting_sources, seen_paths = list(sources), set[Path]()
+    while waiting_sources:
+        name, text = waiting_sources.pop(0)
+        reader = _read(name, text)
+        own += reader.signs
+        for module in reader.imports:
             file = beside(module, folders, Path(name))
             if file is None:
                 libraries[module.partition(".")[0]] = None
-            elif file not in seen:
-                seen.add(file)
-                waiting += _texts([file])
+            elif file not in seen_paths:
+                seen_paths.add(file)
+                waiting_sources += _texts([file])
     return _majority(own) or _majority([sign for name in sorted(libraries) for sign in _of_library(name)])
 
 
@@ -170,13 +170,13 @@ def _majority(signs: Sequence[Sign]) -> Sign | None:
 
 
 def _read(name: str, text: str, at_import: bool = False) -> _SourceReader:
-    reading = _SourceReader(name, at_import=at_import)
+    reader = _SourceReader(name, at_import=at_import)
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # the run will tell
-        return reading
-    reading.visit(tree)
-    return reading
+        return reader
+    reader.visit(tree)
+    return reader
 
 
 def _texts(files: Sequence[Path]) -> Iterator[tuple[str, str]]:
@@ -204,14 +204,16 @@ def beside(module: str, folders: Sequence[Path], source: Path | None = None) -> 
 
 
 def _of_library(name: str) -> list[Sign]:
-    """The signs of an installed library that needs JAX: the releases that it asks for, and what its sources use as they are imported.
+    """The signs of an installed library that needs JAX: the releases that it asks for, and the names that its sources use at import.
 
     Names inside its functions are none: the program may never call those.
     """
-    needed = [] if name in _ANY_ERA or name in sys.stdlib_module_names else _needed_of_jax(name)
-    if not needed:
+    requirements = [] if name in _ANY_ERA or name in sys.stdlib_module_names else _needed_of_jax(name)
+    if not requirements:
         return []
-    least = [tuple(map(int, found.groups())) for line in needed if (found := re.search(r">=?\s*(\d+)\.(\d+)", line))]
+    least = [
+        tuple(map(int, match.groups())) for line in requirements if (match := re.search(r">=?\s*(\d+)\.(\d+)", line))
+    ]
     if least and max(least) > _BEFORE:
         return [Sign(TODAY, f"JAX {'.'.join(map(str, max(least)))} or newer", name)]
     try:
@@ -230,7 +232,7 @@ def _of_library(name: str) -> list[Sign]:
 def _needed_of_jax(name: str) -> list[str]:
     """The requirements on JAX in a library's installation."""
     try:
-        needed = importlib.metadata.requires(_DISTRIBUTIONS.get(name, name)) or ()
+        requirements = importlib.metadata.requires(_DISTRIBUTIONS.get(name, name)) or ()
     except (importlib.metadata.PackageNotFoundError, ValueError):
         return []
-    return [line for line in needed if re.match(r"jax(lib)?\b(?!-)", line) and "extra ==" not in line]
+    return [line for line in requirements if re.match(r"jax(lib)?\b(?!-)", line) and "extra ==" not in line]

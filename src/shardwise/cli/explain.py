@@ -1,4 +1,4 @@
-"""`shardwise explain`: a JAX program, unchanged, run here or planned for a machine, and what its compiled programs need.
+"""`shardwise explain`: a JAX program, unchanged, run here or planned for a machine, and the needs of its compiled programs.
 
 The page is that of `shardwise plan`: memory at the peak by line, traffic by axis and line, time by op and line; `--measure` puts the time
 that each kernel took beside the prediction.

@@ -1,4 +1,4 @@
-"""`shardwise help`: what an error means and what to do: a page of docs/errors, which wheels have beside this file."""
+"""`shardwise help`: the meaning of an error and its remedy: a page of docs/errors, which wheels have beside this file."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def register(commands: Any) -> None:
 def pages() -> dict[str, tuple[str, str]]:
     """Title and text of each page by its topic."""
     beside, in_checkout = Path(__file__).with_name("errors"), Path(__file__).parents[3] / "docs" / "errors"
-    found: dict[str, tuple[str, str]] = {}
+    page_by_name: dict[str, tuple[str, str]] = {}
     for file in sorted((beside if beside.exists() else in_checkout).glob("*.md")):
         title, _, text = file.read_text(encoding="utf-8").partition("\n")
-        found[file.stem] = (title.removeprefix("# "), text.strip())
-    return found
+        page_by_name[file.stem] = (title.removeprefix("# "), text.strip())
+    return page_by_name
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    known = pages()
+    known_pages = pages()
     if options.topic is None:
-        width = max(map(len, known))
-        print("\n".join(f"{topic:{width}}  {title}" for topic, (title, _) in known.items()))
+        width = max(map(len, known_pages))
+        print("\n".join(f"{topic:{width}}  {title}" for topic, (title, _) in known_pages.items()))
         return 0
-    if options.topic not in known:
+    if options.topic not in known_pages:
         raise UsageError(
-            f"there is no topic {options.topic!r}.{did_you_mean(options.topic, known)} `shardwise help` lists them."
+            f"there is no topic {options.topic!r}.{did_you_mean(options.topic, known_pages)} `shardwise help` lists them."
         )
-    title, text = known[options.topic]
+    title, text = known_pages[options.topic]
     print(f"{title}\n{'=' * len(title)}\n\n{text}")
     return 0

@@ -81,8 +81,8 @@ def _report() -> Iterable[tuple[str, list[str]]]:
 def _versions() -> Iterable[str]:
     own = _version("shardwise") or "(not installed)"
     yield f"shardwise {own}, Python {platform.python_version()}, {sys.executable}"
-    found = [f"{name} {version}" for name in _PACKAGES if (version := _version(name))]
-    yield ", ".join(found)
+    versions = [f"{name} {version}" for name in _PACKAGES if (version := _version(name))]
+    yield ", ".join(versions)
 
 
 def _version(package: str) -> str | None:
@@ -116,9 +116,9 @@ def _cpu() -> Iterable[str]:
 def _blas() -> Iterable[str]:
     import numpy
 
-    built = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index]
+    build_info = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index]
     numpy.dot(numpy.ones((2, 2)), numpy.ones((2, 2)))
-    yield f"NumPy's: {built.get('name')} {built.get('version')}"
+    yield f"NumPy's: {build_info.get('name')} {build_info.get('version')}"
     for library in _loaded_libraries("openblas"):
         core, threads = _ask(library, "get_corename", ctypes.c_char_p), _ask(library, "get_num_threads", ctypes.c_int)
         yield f"{library.name}: kernels for {core.decode() if core else 'an unknown core'}, {threads or '?'} threads"
@@ -143,10 +143,10 @@ def _loaded_libraries(word: str) -> list[Path]:
 
 def _ask(library: Path, question: str, kind: Any) -> Any:
     """Call an OpenBLAS query function, whose name depends on who built the library."""
-    loaded = ctypes.CDLL(str(library))
+    library_handle = ctypes.CDLL(str(library))
     for name in (f"{prefix}openblas_{question}{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "")):
-        if hasattr(loaded, name):
-            function = getattr(loaded, name)
+        if hasattr(library_handle, name):
+            function = getattr(library_handle, name)
             function.restype = kind
             return function()
     return None
@@ -183,11 +183,11 @@ def _mpi() -> Iterable[str]:
 
 def _settings() -> Iterable[str]:
     """Options that are not as they were made, with a word on those that change nothing."""
-    changed = [row for row in OPTIONS if config.read(row.name) != row.default]
-    for row in changed:
+    changed_rows = [row for row in OPTIONS if config.read(row.name) != row.default]
+    for row in changed_rows:
         reason = NO_EFFECT.get(row.name)
         yield f"{row.name} = {config.read(row.name)!r}" + (f" (no effect: {reason[1]})" if reason else "")
-    if not changed:
+    if not changed_rows:
         yield "as they come"
 
 

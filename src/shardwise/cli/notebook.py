@@ -43,7 +43,7 @@ def run(path: Path, namespace: dict[str, Any]) -> None:
 def texts(path: Path) -> list[tuple[str, str]]:
     """The cells as Python, each with its name; none where the file is no notebook, or a cell is for IPython."""
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # the run will tell what is left out
+        with contextlib.redirect_stderr(io.StringIO()):  # the run will name the cells left out
             names = [f"{path}, cell {number}" for number in range(1, len(_code_cells(path)) + 1)]
             return [(name, _python_source(cell, name)) for name, cell in zip(names, _code_cells(path), strict=True)]
     except (NotebookError, OSError):

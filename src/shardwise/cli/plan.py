@@ -1,4 +1,4 @@
-"""`shardwise plan`: a JAX program, unchanged, run without data, and what it needs on a machine that one does not have."""
+"""`shardwise plan`: a JAX program, unchanged, run without data, and its needs on a machine that one does not have."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 def _split_words(words: list[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
     """The words of this command and those of the program; ours may also begin with ``--on`` behind the program's."""
     own, rest = own_words(words, parser)
-    named = any(w.partition("=")[0] == "--on" for w in own)
+    names_machine = any(w.partition("=")[0] == "--on" for w in own)
     end = words.index("--") if "--" in words else len(words)
     at = next(
         (i for i, w in enumerate(rest) if w.partition("=")[0] == "--on" and len(words) - len(rest) + i < end), None
     )
-    if named or at is None:
+    if names_machine or at is None:
         return own, rest
     return own + rest[at:], rest[:at]
 
@@ -135,7 +135,7 @@ def carry_out(options: argparse.Namespace) -> int:
     _spare_memory()
 
     def report(status: int) -> int:
-        found = ""
+        text = ""
         try:
             plans = list(run.plans())
         except ValueError as error:
@@ -151,8 +151,8 @@ def carry_out(options: argparse.Namespace) -> int:
             )
         plans[0] = plan_advice(plans[0], largest, run.machine, thorough=options.advise)
         if options.search:
-            found = _search(largest, run.machine, options)
-        show_plans(plans, options, found)
+            text = _search(largest, run.machine, options)
+        show_plans(plans, options, text)
         return status
 
     def advice(error: BaseException) -> str:
@@ -184,7 +184,7 @@ def _search(executable: DataFree, machine: Machine, options: argparse.Namespace)
 
 
 def _spare_memory() -> None:
-    """Let what the program does with host memory fail by a MemoryError, before the machine has to kill it."""
+    """Let the program fail by a MemoryError where host memory ends, before the machine has to kill it."""
     gc.set_threshold(100_000, 20, 20)  # large programs are many objects that stay: each round over them is in vain
     free = free_memory()
     if resource is None or free is None:
@@ -227,8 +227,8 @@ def _seconds_of_children() -> float:
 def _error_text(error: BaseException) -> str:
     """The text of an error; of an assertion its condition, too."""
     frames = traceback.extract_tb(error.__traceback__)
-    asserted = frames[-1].line if frames and isinstance(error, AssertionError) else ""
-    return f"{error} {asserted}"
+    assertion = frames[-1].line if frames and isinstance(error, AssertionError) else ""
+    return f"{error} {assertion}"
 
 
 def _may_be_of_values(error: BaseException) -> bool:
@@ -322,7 +322,7 @@ def check_file(option: str, file: str) -> None:
 
 
 def show_plans(plans: Sequence[Plan], options: argparse.Namespace, found: str = "") -> None:
-    """Print the first plan, the verdicts of the others and what a search has found, and write the files that the options name.
+    """Print the first plan, the verdicts of the others and the results of a search, and write the files that the options name.
 
     If standard output is one of these, the page goes to standard error.
     """

@@ -57,9 +57,9 @@ class UserProgram:
         Raises:
             UsageError: they name none, several, or one that is not there.
         """
-        named = [name for name in ("program", "module", "code") if getattr(options, name) is not None]
-        if len(named) != 1:
-            raise UsageError("give a PROGRAM, -m MODULE or -c CODE" + (", and one of them only" if named else ""))
+        names = [name for name in ("program", "module", "code") if getattr(options, name) is not None]
+        if len(names) != 1:
+            raise UsageError("give a PROGRAM, -m MODULE or -c CODE" + (", and one of them only" if names else ""))
         arguments = tuple(options.arguments)
         if options.module is not None:
             return cls("module", options.module, arguments)
@@ -91,8 +91,8 @@ class UserProgram:
     def _own_sources(self) -> tuple[list[tuple[str, str]], list[Path]]:
         path = Path(self.text)
         if self.kind == "module":
-            found = eras.beside(self.text, [Path.cwd()])
-            main = [found.with_name("__main__.py"), found] if found is not None else []
+            sources = eras.beside(self.text, [Path.cwd()])
+            main = [sources.with_name("__main__.py"), sources] if sources is not None else []
             return [(str(f), f.read_text(encoding="utf-8", errors="replace")) for f in main if f.is_file()], [
                 Path.cwd()
             ]
@@ -203,7 +203,7 @@ def add_devices(parser: argparse.ArgumentParser) -> None:
 def clean_environment(devices: int | None) -> dict[str, str]:
     """The environment of a process that is to import the real JAX, with so many CPU devices where a number is given.
 
-    It is what this one was before `prepare`: without the paths by which children inherit the alias.
+    It is this one's before `prepare`: without the paths by which children inherit the alias.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _INHERITED_VARIABLES}
     if (path := os.environ.get("PYTHONPATH")) is not None:

@@ -149,16 +149,16 @@ class ArrayImpl(Array):
         if not self._sig.spans:
             return self.addressable_shards
         own = {shard.device: shard for shard in self.addressable_shards}
-        held = ShardData(self)
-        return [own.get(place.device) or Shard(held, place) for place in shard_places(self._sig)]
+        shard_data = ShardData(self)
+        return [own.get(place.device) or Shard(shard_data, place) for place in shard_places(self._sig)]
 
     @property
     def addressable_shards(self) -> list[Shard]:
         """One Shard per device of this process, in the sharding's device order."""
         self._check_alive()
         if self._shards is None:
-            held = ShardData(self)
-            self._shards = [Shard(held, place) for place in local_places(self._sig)]
+            shard_data = ShardData(self)
+            self._shards = [Shard(shard_data, place) for place in local_places(self._sig)]
         return list(self._shards)
 
     def addressable_data(self, index: int) -> ArrayImpl:
@@ -320,16 +320,16 @@ class ArrayImpl(Array):
         self._check_alive()
         if self._is_partial:
             raise AssertionError("an array that spans several processes cannot be iterated over; index it instead.")
-        sharding, committed = self.sharding, self.committed
+        sharding, is_committed = self.sharding, self.committed
         if isinstance(sharding, PmapSharding) or config.jax_debug_nans or config.jax_debug_infs:
             return (self[i] for i in range(self.shape[0]))
         if isinstance(sharding, NamedSharding) and sharding.is_fully_replicated:
-            missing = (None,) * (self.ndim - 1 if sharding.mesh.explicit_axes else 0)
-            sharding = NamedSharding(sharding.mesh, PartitionSpec(*missing), memory_kind=sharding.memory_kind)
+            no_axes = (None,) * (self.ndim - 1 if sharding.mesh.explicit_axes else 0)
+            sharding = NamedSharding(sharding.mesh, PartitionSpec(*no_axes), memory_kind=sharding.memory_kind)
         elif len(self._sig.devices) > 1:
-            sharding, committed = SingleDeviceSharding(default_device()), False
+            sharding, is_committed = SingleDeviceSharding(default_device()), False
         aval = array_type(self.shape[1:], self.dtype, self.weak_type, sharding)
-        sig = signature(aval, sharding, committed)
+        sig = signature(aval, sharding, is_committed)
         dense = self.dense
         return (ArrayImpl(sig, dense=dense[i, ...]) for i in range(self.shape[0]))
 

@@ -73,37 +73,39 @@ def compile_program(
     """
     seconds: dict[str, float] = {}
     start = time.perf_counter()
-    traced = _verify_if_enabled(program, after="trace")
-    program = _verify_if_enabled(inline_calls(program), "inline", traced)  # first: called functions name devices, too
-    ranked = list(_inner_shardings(program, set()))
-    inner = [s for s, _ in ranked if not is_abstract(s)]
+    traced_program = _verify_if_enabled(program, after="trace")
+    program = _verify_if_enabled(
+        inline_calls(program), "inline", traced_program
+    )  # first: called functions name devices, too
+    inner_shardings = list(_inner_shardings(program, set()))
+    inner = [s for s, _ in inner_shardings if not is_abstract(s)]
     given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
-    devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
+    devices, is_committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
     without_data = recorder() is not None or devices[0].client.stands_for_all
     if runs and not without_data:
         look_ahead(program)  # loads libraries while the passes run
-    meshes = _meshes(program, devices, in_sigs, out_shardings, ranked, default_mesh)
+    meshes = _meshes(program, devices, in_sigs, out_shardings, inner_shardings, default_mesh)
     seconds["inline"] = time.perf_counter() - start
-    inlined = program
+    inlined_program = program
     module, context = _partition_on_grid(program, in_sigs, out_shardings, devices, meshes, without_data, seconds)
     if config.shardwise_on_reshard == "raise":
         _refuse_reshards(program.name, transfers_of(module.device_program, context.grid.axis_sizes))
-    named = [s for s in out_shardings if s is not None] + inner
+    named_shardings = [s for s in out_shardings if s is not None] + inner
     mesh = default_mesh or get_concrete_mesh()
-    shardings = _result_shardings(module, context, in_sigs, out_shardings, named, mesh, captured)
+    shardings = _result_shardings(module, context, in_sigs, out_shardings, named_shardings, mesh, captured)
     out_sigs = [
-        signature(array_type(v.aval.shape, v.aval.dtype, v.aval.weak_type, sharding), sharding, committed)
+        signature(array_type(v.aval.shape, v.aval.dtype, v.aval.weak_type, sharding), sharding, is_committed)
         for v, sharding in zip(module.global_program.outputs, shardings, strict=True)
     ]
     shards = [v.aval.shape for v in module.program.inputs]
     mine = () if owned is None else owned(shards, out_sigs, bool(context.grid.names))
     if without_data:
-        asked = Request(inlined, tuple(given), tuple(out_shardings), default_mesh, legacy)
-        return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted, asked))
+        request = Request(inlined_program, tuple(given), tuple(out_shardings), default_mesh, legacy)
+        return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted, request))
 
     def observe(executable: Executable) -> Call:
         if config.jax_debug_key_reuse:
-            executable.call = watch_keys(executable.call, traced)
+            executable.call = watch_keys(executable.call, traced_program)
         return _observers[-1](executable, names) if _observers and jitted else executable.call
 
     done = Executable(given, module, context, out_sigs, seconds, mine, names, observe)
@@ -135,12 +137,12 @@ def _lay_out_program(
     seconds: dict[str, float],
 ) -> tuple[Module, Context]:
     """An inlined program with the layouts that its values get on this grid."""
-    fixed = [
+    fixed_layouts = [
         None if s is None else Placement(_fixed_dims(grid, s, v.aval), spec_axes(s, v.aval.ndim)[1])
         for s, v in zip(out_shardings, program.outputs, strict=True)
     ]
     free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
-    context = Context(grid, tuple(free), tuple(fixed))
+    context = Context(grid, tuple(free), tuple(fixed_layouts))
     module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
     return run_passes(PLACING, module, context, seconds), context
 
@@ -179,21 +181,25 @@ def _result_shardings(
 ) -> Iterator[Sharding]:
     """The sharding of each result: the one asked for, or one that has the layout that propagation chose."""
     grid, program = context.grid, module.global_program
-    leading = [*in_sigs[captured:], *in_sigs[:captured]]
+    first_sigs = [*in_sigs[captured:], *in_sigs[:captured]]
     own_meshes = [getattr(sig.sharding, "mesh", None) for sig in in_sigs]
     sources = _source_meshes(program, own_meshes, named, grid.devices)
     own: dict[Any, tuple[Signature]] = {  # an argument returned unchanged keeps its mesh
         v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, own_meshes, strict=True) if its is not own_meshes[0]
     }
-    for atom, dims, wanted, spec in zip(program.outputs, module.out_dims, out_shardings, context.results, strict=True):
-        if wanted is not None and not (spec and any(spec.open)):
-            yield wanted
+    for atom, dims, wanted_sharding, spec in zip(
+        program.outputs, module.out_dims, out_shardings, context.results, strict=True
+    ):
+        if wanted_sharding is not None and not (spec and any(spec.open)):
+            yield wanted_sharding
         elif not grid.names:
             yield _one_device(grid.devices[0], in_sigs, atom.aval)
         else:
             source = sources.get(atom)
-            found = None if source is None or atom.aval.mesh is not None else on_mesh(source, grid, dims)
-            yield found or derive_sharding(grid, dims, atom.aval, [*own.get(atom, ()), *leading], named, mesh)
+            source_sharding = None if source is None or atom.aval.mesh is not None else on_mesh(source, grid, dims)
+            yield source_sharding or derive_sharding(
+                grid, dims, atom.aval, [*own.get(atom, ()), *first_sigs], named, mesh
+            )
 
 
 def _source_meshes(
@@ -206,16 +212,16 @@ def _source_meshes(
     meshes = {n if isinstance(n, Mesh) else getattr(n, "mesh", None) for n in named}
     if not any(isinstance(m, Mesh) and m not in in_meshes for m in meshes):
         return {}
-    known: dict[Any, frozenset[Any]] = {
+    meshes_by_sharding: dict[Any, frozenset[Any]] = {
         v: frozenset((m,)) for v, m in zip(program.inputs, in_meshes, strict=True) if isinstance(m, Mesh)
     }
     for eqn in program.equations:
         inner = [n if isinstance(n, Mesh) else getattr(n, "mesh", None) for n, _ in _equation_shardings(eqn, set())]
         own = frozenset([m for m in inner if isinstance(m, Mesh) and m.device_list == devices])
         if not own or isinstance(region_of(eqn), Branches):
-            own = own.union(*[known.get(a, frozenset()) for a in eqn.inputs if isinstance(a, Var)])
-        known.update(dict.fromkeys(eqn.outputs, own))
-    return {v: m for v, ms in known.items() if len(ms) == 1 for m in ms if m not in in_meshes}
+            own = own.union(*[meshes_by_sharding.get(a, frozenset()) for a in eqn.inputs if isinstance(a, Var)])
+        meshes_by_sharding.update(dict.fromkeys(eqn.outputs, own))
+    return {v: m for v, ms in meshes_by_sharding.items() if len(ms) == 1 for m in ms if m not in in_meshes}
 
 
 def _verify_if_enabled(program: Program, after: str, before: Program | None = None) -> Program:
@@ -284,7 +290,7 @@ def _devices(
     """The one ordered device list of the computation, and whether any argument commits it; raises if two disagree."""
     found: tuple[Device, ...] | None = None
     subject = ""
-    listed = list(names) or [""] * len(in_sigs)
+    name_list = list(names) or [""] * len(in_sigs)
 
     def meet(devices: tuple[Device, ...], what: str) -> None:
         nonlocal found, subject
@@ -295,7 +301,7 @@ def _devices(
 
     for i, sig in enumerate(in_sigs):
         if sig.committed:
-            label = listed[i] or f"number {i}"
+            label = name_list[i] or f"number {i}"
             shape = f"{sig.aval.dtype.name}[{','.join(map(str, sig.aval.shape))}]"
             meet(sig.devices, f"argument {label} of {name} with shape {shape}")
     for s in outs:

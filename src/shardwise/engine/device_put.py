@@ -131,30 +131,30 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     leaves, tree = tree_flatten(x)
     targets = _per_leaf(device, x, len(leaves), "device")
     if src is None and may_alias is None and type(donate) is bool and is_eager():
-        placed = _place_leaves(leaves, targets)
-        if placed is not None:
-            return tree_unflatten(tree, placed)
+        placed_leaves = _place_leaves(leaves, targets)
+        if placed_leaves is not None:
+            return tree_unflatten(tree, placed_leaves)
     sources = _per_leaf(src, x, len(leaves), "source")
     flags = [_flags(f, x, tree) for f in (donate, may_alias)]
     if any(d and a for d, a in zip(*flags, strict=True)):
         raise ValueError("may_alias and donate cannot be True at the same time.")
-    resolved, origins = _resolve_targets(targets), _resolve_targets(sources)
+    target_list, origins = _resolve_targets(targets), _resolve_targets(sources)
     values = [_leaf(v) for v in leaves]
-    resolved = [
+    target_list = [
         _in_space(v, given) if isinstance(given, Space) else target
-        for v, given, target in zip(values, targets, resolved, strict=True)
+        for v, given, target in zip(values, targets, target_list, strict=True)
     ]
     orders = [None] * len(values)
     if Format in {*map(type, targets)}:
         orders = [t.order if type(t) is Format else None for t in targets]
-    for leaf, value, target, given in zip(leaves, values, resolved, targets, strict=True):
+    for leaf, value, target, given in zip(leaves, values, target_list, targets, strict=True):
         if type(given) is Format and isinstance(given.layout, Layout):
             checked_order(given.layout, value.shape, "device_put's arguments")
         if target is not None:
             check_placeable(target, value.aval, "device_put args")
             if type(leaf) is ArrayImpl and leaf._sig.devices != target.device_list:
                 guard_explicit_move(leaf._sig, target.device_list)
-    puts = zip(values, resolved, targets, origins, flags[1], strict=True)
+    puts = zip(values, target_list, targets, origins, flags[1], strict=True)
     return tree_unflatten(
         tree,
         [
@@ -177,8 +177,8 @@ def _in_space(x: Any, space: Space) -> Sharding | None:
 
 def _resolve_targets(targets: Sequence[Any]) -> list[Sharding | None]:
     """The shardings of targets; repeated objects are resolved once."""
-    known = {id(t): as_target(t) for t in targets}
-    return [known[id(t)] for t in targets]
+    target_by_id = {id(t): as_target(t) for t in targets}
+    return [target_by_id[id(t)] for t in targets]
 
 
 def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | None:
@@ -186,7 +186,7 @@ def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | 
     if _MOVES.get() is not None or not allows_host_values():
         return None
     token = context_token()
-    placed: list[Any] = []
+    placed_leaves: list[Any] = []
     given = target = None
     for x, wanted in zip(leaves, targets, strict=True):
         if target is None or wanted is not given:
@@ -203,7 +203,7 @@ def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | 
             sig = _moved_signature(token, x._sig, target)
             if sig is None:
                 x._check_alive()
-                placed.append(x)
+                placed_leaves.append(x)
                 continue
             dense = x.dense
         else:
@@ -211,8 +211,8 @@ def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | 
         made = _blank(ArrayImpl)
         made._sig, made._dense, made._origin = sig, dense, 0
         made._block = made._npy = made._shards = None
-        placed.append(made)
-    return placed
+        placed_leaves.append(made)
+    return placed_leaves
 
 
 @recent(4096)
@@ -221,9 +221,9 @@ def _placed_signature(
 ) -> tuple[Signature, np.dtype[Any]]:
     """The signature of a host array on `target`, and the dtype of its values there."""
     del token  # part of the key: errors depend on the settings
-    kept = canonicalize(dtype)
-    check_placeable(target, ShapedArray(shape, kept), "device_put args")
-    return signature(array_type(shape, kept, False, target), target, True), physical(kept)
+    kept_dtype = canonicalize(dtype)
+    check_placeable(target, ShapedArray(shape, kept_dtype), "device_put args")
+    return signature(array_type(shape, kept_dtype, False, target), target, True), physical(kept_dtype)
 
 
 @recent(4096)
@@ -279,9 +279,9 @@ def _put_leaf(x: Any, target: Sharding | None, copy: bool, order: tuple[int, ...
     assert isinstance(value, ArrayImpl)
     value._check_alive()
     if order is not None:
-        placed = _put_leaf(value, target, copy)
-        assert isinstance(placed, ArrayImpl)
-        return in_order(placed, order)
+        placed_value = _put_leaf(value, target, copy)
+        assert isinstance(placed_value, ArrayImpl)
+        return in_order(placed_value, order)
     if target is None:
         return value._copy_dense() if copy else value
     if not copy and _is_there(value._sig, target):
@@ -320,8 +320,8 @@ def check_same(value: np.ndarray, target: Sharding, kind: str) -> int:
         return 0
     text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
     world.meet(ranks, number_of(text), lambda: text)
-    known = checksum(value)
-    sums = world.allgather(ranks, np.array([known], np.int64))
+    own_checksum = checksum(value)
+    sums = world.allgather(ranks, np.array([own_checksum], np.int64))
     if (sums != sums[0]).any():
         differ = [r for r, s in zip(ranks, sums.ravel().tolist(), strict=True) if s != sums[0, 0]]
         raise AssertionError(
@@ -329,7 +329,7 @@ def check_same(value: np.ndarray, target: Sharding, kind: str) -> int:
             f"each process: the processes {differ} pass another one than process {ranks[0]}. For a value of which each process has "
             "a part use make_array_from_process_local_data."
         )
-    return known
+    return own_checksum
 
 
 def reshard_array(value: ArrayImpl, target: Sharding) -> ArrayImpl:

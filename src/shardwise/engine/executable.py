@@ -97,7 +97,7 @@ class Executable(LoweredProgram):
 
     @property
     def plan_of_devices(self) -> Plan | SteppedPlan:
-        """What runs where devices have no memory in common: `plan`, or, where there is a `whole_program`, what it stands for."""
+        """The plan for devices without common memory: `plan`, or the one that a `whole_program` stands for."""
         if self.whole_program is None:
             return self.plan
         if self._apart is None:
@@ -130,11 +130,11 @@ class Executable(LoweredProgram):
             plan = SteppedPlan(module.program, context.env)
         else:
             look_ahead(module.program)
-            scheduled = schedule_module(module, context, seconds).program
+            scheduled_program = schedule_module(module, context, seconds).program
             # An argument keeps its buffer if it is not in the program's form, or if results are checked for NaNs after the run.
             fits = self.whole_program is not None
-            taken = () if grid.spans or checks else [i for i in self.owned if fits or self._forms[i] is None]
-            plan = Plan(scheduled, context.env, taken)
+            owned_inputs = () if grid.spans or checks else [i for i in self.owned if fits or self._forms[i] is None]
+            plan = Plan(scheduled_program, context.env, owned_inputs)
         if grid.spans:  # all processes run this one program
             hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
             self._announced = AnnouncedProgram(
@@ -187,8 +187,8 @@ class Executable(LoweredProgram):
             results = call(args)
             for x in results:
                 if issubdtype(x.dtype, np.inexact):
-                    for looked, test, what in ((nans, np.isnan, "nan"), (infs, np.isinf, "inf")):
-                        if looked and test(x.block).any():
+                    for is_asked, test, what in ((nans, np.isnan, "nan"), (infs, np.isinf, "inf")):
+                        if is_asked and test(x.block).any():
                             raise about(
                                 "nan",
                                 FloatingPointError(
@@ -211,11 +211,14 @@ class Executable(LoweredProgram):
         from shardwise.engine.invalid import origin  # start-up time: nearly no run needs it
 
         _, context, *_ = self._lowered
-        found = origin(self.folded_program, context.env, self.blocks(args), test)
-        if found is None:
+        culprit = origin(self.folded_program, context.env, self.blocks(args), test)
+        if culprit is None:
             return self.name
-        line, program = source_text(found.source), f", in {self.name}" if len(self.folded_program.equations) > 1 else ""
-        return f"{found.op.name}{f' at {line}' if line else ''}{program}"
+        line, program = (
+            source_text(culprit.source),
+            f", in {self.name}" if len(self.folded_program.equations) > 1 else "",
+        )
+        return f"{culprit.op.name}{f' at {line}' if line else ''}{program}"
 
     def single(self) -> Any:
         """`call` for a program with one result; it returns that result instead of a list."""
@@ -230,9 +233,9 @@ class Executable(LoweredProgram):
         `checks`: results are checked after the call, which therefore keeps owned arguments.
         """
         names = [f"a{i}" for i in range(len(self.in_sigs))]
-        told = self._announced
-        meets = told is not None and told.meeting is not None
-        constants: dict[str, Any] = {"run": plan.run if told is None else told.run}
+        announced = self._announced
+        meets = announced is not None and announced.meeting is not None
+        constants: dict[str, Any] = {"run": plan.run if announced is None else announced.run}
         constants |= {"new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal, "out_of_memory": out_of_memory}
         lines = ["def call(args):"]
         if names:
@@ -250,35 +253,38 @@ class Executable(LoweredProgram):
                 lines.append(f"    b{i} = form{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
         outs = [f"r{i}" for i in range(len(self.out_sigs))]
         blocks = ", ".join(f"b{i}" for i in range(len(names)))
-        if told is not None:
+        if announced is not None:
             terms = []
             for i, sig in enumerate(self.in_sigs):
                 if sig.spans:
                     terms.append(f"a{i}._origin")
                 else:
-                    constants[f"seen{i}"] = told.value_number(i)
+                    constants[f"seen{i}"] = announced.value_number(i)
                     terms.append(f"seen{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
-            lines += [f"    terms = ({', '.join([str(told.number), *terms])},)", f"    origin = hash(terms) & {MASK}"]
-            constants |= {"told": told.told, "notes": history.notes, "shorten": history.shorten}
+            lines += [
+                f"    terms = ({', '.join([str(announced.number), *terms])},)",
+                f"    origin = hash(terms) & {MASK}",
+            ]
+            constants |= {"told": announced.told, "notes": history.notes, "shorten": history.shorten}
             lines += ["    notes.append((origin, told))", f"    if len(notes) > {FEW}: shorten()"]
             if meets:
                 blocks = ", ".join(["origin, terms", *[f"b{i}" for i in range(len(names))]])
-        taken = plan.owned if isinstance(plan, Plan) else ()
-        if taken:  # only this list refers to the blocks
+        owned_inputs = plan.owned if isinstance(plan, Plan) else ()
+        if owned_inputs:  # only this list refers to the blocks
             lines += [f"    blocks = [{blocks}]", f"    del {blocks}"]
         lines.append("    try:")
-        lines += [f"        if type(a{i}) is not Literal: a{i}.delete()" for i in taken]
-        lines.append(f"        {', '.join(outs) + ', = ' if outs else ''}run({'blocks' if taken else blocks})")
+        lines += [f"        if type(a{i}) is not Literal: a{i}.delete()" for i in owned_inputs]
+        lines.append(f"        {', '.join(outs) + ', = ' if outs else ''}run({'blocks' if owned_inputs else blocks})")
         lines.append("    except BaseException as error:")
-        lines += [f"        if type(a{i}) is not Literal: a{i}._{have} = blocks[{i}]" for i in taken]
+        lines += [f"        if type(a{i}) is not Literal: a{i}._{have} = blocks[{i}]" for i in owned_inputs]
         # An op may let NumPy make an array, which is refused by an error of NumPy's.
         lines.append("        if isinstance(error, MemoryError): raise out_of_memory(error) from None")
         lines.append("        raise")
         if not checks:
-            lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in taken]
+            lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in owned_inputs]
         for i in range(len(outs)):
             lines += self._result_lines(i, constants)
-            if told is not None:
+            if announced is not None:
                 lines.append(f"    x{i}._origin = origin + {i}")
         results = ", ".join(f"x{i}" for i in range(len(outs)))
         lines.append(f"    return {results}" if single else f"    return [{results}]")

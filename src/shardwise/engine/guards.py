@@ -94,8 +94,8 @@ _states: dict[int, tuple[Any, _State]] = {}  # by the id of an array, with a wea
 
 
 def _state(x: Any) -> _State:
-    found = _states.get(id(x))
-    return _State(False, "") if found is None or found[0]() is not x else found[1]
+    known_value = _states.get(id(x))
+    return _State(False, "") if known_value is None or known_value[0]() is not x else known_value[1]
 
 
 def _keep(x: Any, state: _State) -> None:
@@ -120,14 +120,14 @@ def watch_keys(call: Call, program: Program) -> Call:
         *range(program.num_consts, len(program.inputs)),
         *range(program.num_consts),
     ]  # arguments first, then captured arrays
-    shown = {i: place for place, i in enumerate(order)}
+    place_by_input = {i: place for place, i in enumerate(order)}
 
     def watched_call(args: Sequence[Any]) -> list[ArrayImpl]:
         for i, mask in uses.sinks.items():
             state = _state(args[i])
             if overlap(state.mask, mask):
                 raise KeyReuseError(
-                    f"Previously-consumed key passed to {label} at index {shown[i]} ({program.name}): it was used or split before"
+                    f"Previously-consumed key passed to {label} at index {place_by_input[i]} ({program.name}): it was used or split before"
                     f"{state.where}. Split keys, and use each part once."
                 )
         results = call(args)

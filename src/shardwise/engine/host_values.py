@@ -43,16 +43,16 @@ def _guard_transfer(value: Ndarray, guard: str) -> None:
     """
     if tracing.get():
         return
-    shown = f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
+    type_text = f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
     if guard.startswith("log"):
         import logging
 
-        logging.getLogger("shardwise").warning("host-to-device transfer of %s", shown)
+        logging.getLogger("shardwise").warning("host-to-device transfer of %s", type_text)
     else:
         raise about(
             "guards",
             JaxRuntimeError(
-                f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
+                f"Disallowed host-to-device transfer: {type_text} entered implicitly under transfer_guard({guard!r}). Place it "
                 "with device_put first, or allow transfers."
             ),
         )

@@ -84,8 +84,8 @@ class ShapeDtypeStruct:
             )
         self.shape = tuple(shape)
         spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
-        checked = config.dialect.arrays.struct_checks_spec
-        if checked and isinstance(spec, PartitionSpec) and len(spec) > self.ndim:
+        checks_spec = config.dialect.arrays.struct_checks_spec
+        if checks_spec and isinstance(spec, PartitionSpec) and len(spec) > self.ndim:
             raise ValueError(rank_text(sharding or spec, len(spec), self.ndim))
         self._placed = sharding
         self.dtype = as_dtype(dtype)
@@ -109,16 +109,16 @@ class ShapeDtypeStruct:
     @property
     def sharding(self) -> Sharding | None:
         """The sharding; that of a PartitionSpec is over the mesh in context, and TypeError without one."""
-        placed = self._placed
-        if not isinstance(placed, PartitionSpec):
-            return placed
+        placement = self._placed
+        if not isinstance(placement, PartitionSpec):
+            return placement
         mesh = get_concrete_mesh()
         if mesh.empty:
             raise TypeError(
                 "When specifying PartitionSpec to `ShapeDtypeStruct`, the context mesh cannot be empty. Set one with set_mesh, or pass a "
                 "NamedSharding."
             )
-        return NamedSharding(mesh, placed)
+        return NamedSharding(mesh, placement)
 
     @sharding.setter
     def sharding(self, value: Sharding | PartitionSpec | None) -> None:
@@ -166,8 +166,8 @@ class ShapeDtypeStruct:
         ShapeDtypeStruct(shape=(2, 3), dtype=float32)
         """
         aval = typeof(x)
-        placed = x.committed if isinstance(x, ArrayImpl) else isinstance(x, ShapeDtypeStruct)
-        sharding = x.sharding if placed else None
+        is_placed = x.committed if isinstance(x, ArrayImpl) else isinstance(x, ShapeDtypeStruct)
+        sharding = x.sharding if is_placed else None
         if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes and not aval.mesh.auto_axes:
             sharding = aval.sharding
         return cls(
@@ -181,8 +181,8 @@ class ShapeDtypeStruct:
                 f"You are updating ShapeDtypeStruct with a {type(changes['sharding'])} when the original ShapeDtypeStruct had a concrete "
                 f"layout {self.format}. Pass a Format(layout, sharding)."
             )
-        placed = self._placed if self.layout is None else self.format
-        fields: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "sharding": placed, "weak_type": self.weak_type,
+        placement = self._placed if self.layout is None else self.format
+        fields: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "sharding": placement, "weak_type": self.weak_type,
                   "manual_axis_type": self.manual_axis_type, "is_ref": self.is_ref, **changes}  # fmt: skip
         return ShapeDtypeStruct(fields.pop("shape"), fields.pop("dtype"), **fields)
 

@@ -31,9 +31,9 @@ def _memory_stats() -> dict[str, Any]:
     stats = pool.stats()
     roots: dict[int, np.ndarray[Any, Any]] = {}
     for x in live_arrays():
-        for held in (x._dense, x._block):
-            if isinstance(held, np.ndarray) and not is_pooled(held):
-                root = held
+        for buffer in (x._dense, x._block):
+            if isinstance(buffer, np.ndarray) and not is_pooled(buffer):
+                root = buffer
                 while isinstance(root.base, np.ndarray):
                     root = root.base
                 roots[id(root)] = root

@@ -1,4 +1,4 @@
-"""`LoweredProgram`: what a program compiled for signatures knows before it has kernels.
+"""`LoweredProgram`: a program compiled for signatures, before it has kernels.
 
 Comes in: a partitioned `Module`, its `Context`, and the signatures of arguments and results. `Executable` adds kernels and a call,
 `DataFree` a call that counts.
@@ -23,7 +23,7 @@ class LoweredProgram:
         grid: the devices.
         in_dims, out_dims: the layouts of arguments and results, in grid axes.
         device_program: what each device would run, every collective an equation.
-        folded_program: what each device runs, before it is scheduled.
+        folded_program: each device's program, before it is scheduled.
         whole_program: the program on whole values that runs instead of all of these, or None.
         placements: the layouts of the global program's values, in grid axes; empty on one device.
         seconds: the time of each stage of compilation.

@@ -135,10 +135,10 @@ def make_array_from_single_device_arrays(
             f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{SINGLE}`."
         )
     given, want = _single_device_arrays(arrays, dtype)
-    wanted = [d for d in sharding.device_list if d.is_local]
-    if len(given) != len(wanted):
+    local_devices = [d for d in sharding.device_list if d.is_local]
+    if len(given) != len(local_devices):
         raise ValueError(
-            f"Expected {len(wanted)} per-device arrays (this is how many devices are addressable by the sharding), "
+            f"Expected {len(local_devices)} per-device arrays (this is how many devices are addressable by the sharding), "
             f"but got {len(given)}"
         )
     by_device = {a._sig.devices[0]: a for a in given}
@@ -147,7 +147,7 @@ def make_array_from_single_device_arrays(
             "When making an array from single-device arrays, the input arrays must be from distinct devices, but got device "
             f"IDs {[a._sig.devices[0].id for a in given]}"
         )
-    _check_devices(set(wanted), set(by_device))
+    _check_devices(set(local_devices), set(by_device))
     sharding = _fit_spec_to_rank(sharding, len(shape))
     _check_divides(sharding, shape)
     shard_shape = sharding.shard_shape(shape)
@@ -165,12 +165,14 @@ def make_array_from_single_device_arrays(
     sig = signature(aval, sharding, True)
     if _is_planned(sharding):
         return without_data(sig)
-    parts = [by_device[d].dense for d in wanted]
+    parts = [by_device[d].dense for d in local_devices]
     if sig.spans:
         return _of_parts(sig, parts, want)
     if sig.tiling is None:
-        return ArrayImpl(sig, dense=_assemble_parts(shape, sharding, dict(zip(wanted, parts, strict=True)), want))
-    order = by_device[wanted[0]]._sig.order
+        return ArrayImpl(
+            sig, dense=_assemble_parts(shape, sharding, dict(zip(local_devices, parts, strict=True)), want)
+        )
+    order = by_device[local_devices[0]]._sig.order
     if not sig.tiling.mesh_shape:
         return in_order(ArrayImpl(sig, dense=parts[0]), order)
     block = np.stack(parts).reshape(*sig.tiling.mesh_shape, *shard_shape)
@@ -275,24 +277,24 @@ def make_array_from_callback(
                 f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{api}`."
             )
         return nothing(signature(array_type(shape, canonicalize(dtype), False, sharding), sharding, True))
-    called = _calls(shape, sharding)
-    checked = _PartCheck(called, dtype, api)
-    if not called.into_place:
-        parts = [checked.values(data_callback(index)) for index in called.indices]
-        sig = _committed_signature(shape, checked.dtype, sharding)
-        if called.replicated:
+    calls = _calls(shape, sharding)
+    part_check = _PartCheck(calls, dtype, api)
+    if not calls.into_place:
+        parts = [part_check.values(data_callback(index)) for index in calls.indices]
+        sig = _committed_signature(shape, part_check.dtype, sharding)
+        if calls.replicated:
             return _make_from_local(sig, parts[0])
-        return without_data(sig) if called.planned else _of_parts(sig, parts, checked.dtype)
-    indices = called.indices
-    first = checked.values(data_callback(indices[0]))
-    dense = np.empty(shape, physical(checked.dtype))  # each shard is written once, directly into its place
+        return without_data(sig) if calls.planned else _of_parts(sig, parts, part_check.dtype)
+    indices = calls.indices
+    first = part_check.values(data_callback(indices[0]))
+    dense = np.empty(shape, physical(part_check.dtype))  # each shard is written once, directly into its place
     dense[indices[0]] = first
-    free, known, expected = allows_host_values(), checked.dtype, called.shard_shape
+    free, known_dtype, shard_shape = allows_host_values(), part_check.dtype, calls.shard_shape
     for index in indices[1:]:
         part = data_callback(index)
-        as_expected = free and type(part) is np.ndarray and part.dtype is known and part.shape == expected
-        dense[index] = part if as_expected else checked.values(part)
-    return ArrayImpl(_committed_signature(shape, known, sharding), dense=dense)
+        as_expected = free and type(part) is np.ndarray and part.dtype is known_dtype and part.shape == shard_shape
+        dense[index] = part if as_expected else part_check.values(part)
+    return ArrayImpl(_committed_signature(shape, known_dtype, sharding), dense=dense)
 
 
 class _Calls:
@@ -336,23 +338,23 @@ class _PartCheck:
 
     def values(self, x: Any) -> np.ndarray[Any, Any]:
         """The values of a result, in memory that the callback does not write to again."""
-        found, part = _callback_result(x)
+        found_dtype, part = _callback_result(x)
         if self.dtype is None:
-            self.dtype = found if self._given is None else canonicalize(self._given)
-            if found != self.dtype:
+            self.dtype = found_dtype if self._given is None else canonicalize(self._given)
+            if found_dtype != self.dtype:
                 raise ValueError(
                     f"If `dtype` is provided to `{self._api}`, it must match the dtype of the addressable shards. Got "
-                    f"dtype={self.dtype} and shard dtype={found}`."
+                    f"dtype={self.dtype} and shard dtype={found_dtype}`."
                 )
-        if found is not self.dtype and found != self.dtype:
+        if found_dtype is not self.dtype and found_dtype != self.dtype:
             raise ValueError(
-                f"Input buffers to `Array` must have matching dtypes. Got {found}, expected {self.dtype} for buffer: {part}"
+                f"Input buffers to `Array` must have matching dtypes. Got {found_dtype}, expected {self.dtype} for buffer: {part}"
             )
-        called = self._called
-        if part.shape != called.shard_shape:
+        calls = self._called
+        if part.shape != calls.shard_shape:
             raise ValueError(
-                f"Expected shard shape {called.shard_shape} doesn't match the single device array shape {part.shape}. Shape of "
-                f"Array is {self.dtype.name}[{','.join(map(str, called.shape))}] with sharding {called.sharding}"
+                f"Expected shard shape {calls.shard_shape} doesn't match the single device array shape {part.shape}. Shape of "
+                f"Array is {self.dtype.name}[{','.join(map(str, calls.shape))}] with sharding {calls.sharding}"
             )
         return part
 
@@ -402,19 +404,19 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     out = []
     for leaf, target, shape in zip(leaves, shardings, shapes, strict=True):
         value = as_value(leaf)
-        resolved = as_target(target)
-        assert resolved is not None
-        if spans_processes(resolved.device_list) or _is_planned(resolved, processes=2):
-            made = _from_local(resolved, value, shape)
-            out.append(in_order(made, target.order if isinstance(target, Format) else None))
+        target_sharding = as_target(target)
+        assert target_sharding is not None
+        if spans_processes(target_sharding.device_list) or _is_planned(target_sharding, processes=2):
+            new_array = _from_local(target_sharding, value, shape)
+            out.append(in_order(new_array, target.order if isinstance(target, Format) else None))
             continue
-        checked = config.dialect.arrays.local_data_checks_shape
-        if checked and shape is not None and tuple(shape) != value.shape:
+        checks_shape = config.dialect.arrays.local_data_checks_shape
+        if checks_shape and shape is not None and tuple(shape) != value.shape:
             raise ValueError(
                 "When calling `make_array_from_process_local_data` on a single process, global_shape must be None or equal to "
                 f"local_data.shape; got {shape} for data of shape {value.shape}."
             )
-        check_placeable(resolved, value.aval, "device_put args")
+        check_placeable(target_sharding, value.aval, "device_put args")
         out.append(device_put(leaf, target))
     return tree_unflatten(tree, out)
 
@@ -431,24 +433,24 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
     tiling = sharding.tiling(value.ndim)
     if tiling is None:
         raise NotImplementedError(f"no device grid describes {sharding}; use make_array_from_single_device_arrays.")
-    planned = _is_planned(sharding)
-    if planned:  # only this process's part is checked; the others are like it
+    is_planned = _is_planned(sharding)
+    if is_planned:  # only this process's part is checked; the others are like it
         coordinates = own_coordinates(sharding.device_list, tiling.mesh_shape)
-        mine, held = owned_positions(tiling.dims, tiling.mesh_shape, coordinates), {}
+        mine, block_by_place = owned_positions(tiling.dims, tiling.mesh_shape, coordinates), {}
         if shape is None:
             ways = [1 if p is None else w // len(p) for w, p in zip(tiling.ways, mine, strict=True)]
             shape = tuple(n * w for n, w in zip(value.shape, ways, strict=True))
     else:
         owners = ownership(sharding.device_list, tiling.mesh_shape)
-        held = {r: owned_positions(tiling.dims, tiling.mesh_shape, c) for r, c in owners.owned.items()}
-        mine = held[owners.me]
+        block_by_place = {r: owned_positions(tiling.dims, tiling.mesh_shape, c) for r, c in owners.owned.items()}
+        mine = block_by_place[owners.me]
         if shape is None and owners.kept_whole:
             raise ValueError(
                 "Unable to compute global_shape due to non-uniform sharding. Specify global shape directly, and give data of that shape: "
                 f"among the devices of {sharding} processes form no grid."
             )
     if shape is None:
-        shape = _inferred_shape(value.shape, tiling.ways, held.values())
+        shape = _inferred_shape(value.shape, tiling.ways, block_by_place.values())
     shape = _checked_shape(shape, "jax.make_array_from_process_local_data")
     if len(shape) != value.ndim:
         raise ValueError(f"global_shape {shape} has another rank than the data, whose shape is {value.shape}.")
@@ -463,7 +465,7 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
             )
         take.append(mine[d] if have != part else None)
     sig = signature(array_type(shape, value.dtype, value.weak_type, sharding), sharding, True)
-    if planned:
+    if is_planned:
         return without_data(sig)
     if sig.kept_whole:  # of the data only the parts on this process's devices count
         indices = sharding.addressable_devices_indices_map(shape).values()

@@ -25,9 +25,9 @@ def incompatible_devices(
 
     def side(subject: str, devices: Sequence[Device]) -> str:
         ids = [d.id for d in devices]
-        shown = ids if len(ids) <= 20 else f"[{', '.join(map(str, ids[:20]))}, ...]"
+        id_text = ids if len(ids) <= 20 else f"[{', '.join(map(str, ids[:20]))}, ...]"
         joint = of_argument if subject.startswith("argument") else "with device ids"
-        return f"{subject} {joint} {shown} on platform {devices[0].platform.upper()}"
+        return f"{subject} {joint} {id_text} on platform {devices[0].platform.upper()}"
 
     return ValueError(
         f"Received incompatible devices for jitted computation. Got {side(first, first_devices)} and "
@@ -79,22 +79,22 @@ def _explicit(
     default_mesh: Mesh | None,
 ) -> Sharding:
     """The sharding of a result on an explicit mesh: the spec is padded to the rank and agrees with the type."""
-    typed = aval.mesh
-    assert typed is not None
+    explicit_mesh = aval.mesh
+    assert explicit_mesh is not None
     candidates = [s.sharding for s in in_sigs] + list(named) + [default_mesh]
     for item in candidates:
         mesh = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
-        if isinstance(mesh, Mesh) and mesh.device_list == grid.devices and mesh.abstract_mesh == typed:
+        if isinstance(mesh, Mesh) and mesh.device_list == grid.devices and mesh.abstract_mesh == explicit_mesh:
             break
     else:  # the function changed names or types of axes in its context
-        placed = np.array(grid.devices, dtype=object).reshape(typed.axis_sizes)
-        mesh = Mesh(placed, typed.axis_names, axis_types=typed.axis_types)
+        device_grid = np.array(grid.devices, dtype=object).reshape(explicit_mesh.axis_sizes)
+        mesh = Mesh(device_grid, explicit_mesh.axis_names, axis_types=explicit_mesh.axis_types)
     spec = spec_of_tiling(mesh.axis_names, mesh.axis_sizes, tiling)
     entries: list[Any] = list(spec.partitions) if spec is not None else []
     entries += [None] * (aval.ndim - len(entries))
     for d, axes in enumerate(aval.spec):  # the type names axes of size 1 although they split nothing
-        known = entries[d]
-        have = () if known is None else (known,) if isinstance(known, str) else tuple(known)
+        entry = entries[d]
+        have = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
         if not set(axes) <= set(have):
             entries[d] = axes
     marks: dict[str, Any] = {}
@@ -110,11 +110,13 @@ def check_fits(sharding: Sharding, aval: ShapedArray, what: str, path: str = "")
 
     `what` is "pjit arguments" or "pjit outputs"; `path` names the argument or output.
     """
-    named = f"{what} with pytree key path {path}" if path else what
+    full_name = f"{what} with pytree key path {path}" if path else what
     try:
         sharding.check_compatible_aval(aval.shape)
     except ValueError as error:
-        raise ValueError(f"One of {named} is incompatible with its sharding annotation {sharding}: {error}") from error
+        raise ValueError(
+            f"One of {full_name} is incompatible with its sharding annotation {sharding}: {error}"
+        ) from error
     tiling = sharding.tiling(aval.ndim)
     if tiling is None:
         return
@@ -125,11 +127,11 @@ def check_fits(sharding: Sharding, aval: ShapedArray, what: str, path: str = "")
 
 def _indivisible(sharding: Sharding, aval: ShapedArray, what: str, path: str, dim: int, ways: int) -> ValueError:
     size = aval.shape[dim]
-    shown = str(sharding)
+    sharding_text = str(sharding)
     if isinstance(sharding, NamedSharding):  # as the migration guide prints it
-        shown = f"NamedSharding(mesh={dict(sharding.mesh.shape)}, partition_spec={sharding.spec})"
+        sharding_text = f"NamedSharding(mesh={dict(sharding.mesh.shape)}, partition_spec={sharding.spec})"
     text = (
-        f"One of {what} was given the sharding of {shown}, which implies that the global size of its dimension {dim} should be "
+        f"One of {what} was given the sharding of {sharding_text}, which implies that the global size of its dimension {dim} should be "
         f"divisible by {ways}, but it is equal to {size}"
     )
     error = config.dialect.jit.indivisible_error

@@ -1,4 +1,4 @@
-"""Planned runs: programs report what they would do on a machine that is not present, and compute nothing unless they are asked to.
+"""Planned runs: programs report their work on a machine that is not present, and compute nothing unless they are asked to.
 
 In: a `Recorder`, which the planner installs for such a run. Out: the engine's reports to it: each compiled program, each call, and each
 attempt to read a value that nobody has computed. Without a recorder (the usual case) this module costs nothing.
@@ -22,7 +22,7 @@ class Recorder(Protocol):
 
     @property
     def computes(self) -> bool:
-        """Whether programs compute on this machine what they are planned for on another."""
+        """Whether programs that are planned for another machine compute on this one."""
         ...
 
     def note_program(self, executable: Any) -> None:
@@ -72,10 +72,10 @@ def check_room(shape: Sequence[int], dtype: Any, what: str) -> None:
     """
     if _recorder.value is None:
         return
-    needed, free = math.prod(shape) * physical(dtype).itemsize, free_memory()
-    if free is not None and needed > free:
+    needed_bytes, free = math.prod(shape) * physical(dtype).itemsize, free_memory()
+    if free is not None and needed_bytes > free:
         raise MemoryError(
-            f"{what} of {dtype.name}[{','.join(map(str, shape))}] takes {needed / 2**30:,.1f} GiB of this machine's memory, of which "
+            f"{what} of {dtype.name}[{','.join(map(str, shape))}] takes {needed_bytes / 2**30:,.1f} GiB of this machine's memory, of which "
             f"{free / 2**30:,.1f} GiB are free. Arrays of a planned run take none: read them by np.asarray(x), or leave the copy out."
         )
 

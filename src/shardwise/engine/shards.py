@@ -30,7 +30,7 @@ class ShardData:
     def __init__(self, array: ArrayImpl) -> None:
         self.kind = type(array)
         self.sig, self.block, self._dense = array._sig, array._block, array._dense
-        self._error: Callable[[], Exception] | None = None  # makes what is raised once the array is deleted
+        self._error: Callable[[], Exception] | None = None  # makes the error that is raised once the array is deleted
 
     @property
     def dense(self) -> Ndarray:
@@ -75,22 +75,22 @@ class ShardPlace:
         if block is None or not self.at:
             part = held.dense[(*self._own_index(), ...)]
         else:
-            shape, cut, repeated = self._cut
+            shape, cut, whole_shape = self._cut
             if block.shape != shape:
-                _, cut, repeated = self._cut = self._cut_of(block.shape)
+                _, cut, whole_shape = self._cut = self._cut_of(block.shape)
             part = block[cut]
-            if repeated is not None:
-                part = np.broadcast_to(part, repeated)
+            if whole_shape is not None:
+                part = np.broadcast_to(part, whole_shape)
         if self.nothing:
             part = np.zeros(part.shape, part.dtype)
         sig = self._sig
         if sig is None:
             sig = self._sig = self._signature(part.shape)
         kind = held.kind
-        made = kind.__new__(kind)
-        made._sig, made._dense = sig, part
-        made._block = made._npy = made._shards = None
-        return made
+        instance = kind.__new__(kind)
+        instance._sig, instance._dense = sig, part
+        instance._block = instance._npy = instance._shards = None
+        return instance
 
     def _cut_of(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...] | None]:
         lead = len(self.at)
@@ -132,10 +132,10 @@ def shard_places(sig: Signature) -> tuple[ShardPlace, ...]:
 
 def _without_share(sharding: Sharding) -> frozenset[Device]:
     """The devices whose parts of unreduced arrays are zero: memory holds sums, which the first device of each line has."""
-    unreduced = getattr(getattr(sharding, "spec", None), "unreduced", None)
-    if not unreduced or not isinstance(sharding, NamedSharding):
+    unreduced_axes = getattr(getattr(sharding, "spec", None), "unreduced", None)
+    if not unreduced_axes or not isinstance(sharding, NamedSharding):
         return frozenset()
-    dims = [sharding.mesh.axis_names.index(a) for a in unreduced]
+    dims = [sharding.mesh.axis_names.index(a) for a in unreduced_axes]
     devices: Any = sharding.mesh.devices
     return frozenset(device for at, device in np.ndenumerate(devices) if any(at[d] for d in dims))
 

@@ -72,14 +72,14 @@ class Signature:
             raise NotImplementedError(
                 f"{self.sharding} spans several processes, but no device grid describes it. Use a NamedSharding over a mesh."
             )
-        owned = ownership(self.devices, tiling.mesh_shape)
-        self.kept_whole = owned.kept_whole
-        self.positions = owned_positions(tiling.dims, tiling.mesh_shape, owned.coordinates)
+        own_parts = ownership(self.devices, tiling.mesh_shape)
+        self.kept_whole = own_parts.kept_whole
+        self.positions = owned_positions(tiling.dims, tiling.mesh_shape, own_parts.coordinates)
         local = tuple(
             n if p is None else n // ways * len(p)
             for n, ways, p in zip(shape, tiling.ways, self.positions, strict=True)
         )
-        self.form = block_form(local, tiling.dims, owned.extents)
+        self.form = block_form(local, tiling.dims, own_parts.extents)
 
     def part_of(self, dense: Ndarray) -> Ndarray:
         """The part of a whole value that this process holds."""
@@ -99,10 +99,10 @@ def signature(
 ) -> Signature:
     """The interned Signature of arrays of this type and sharding, and of this order in memory."""
     key = (aval, sharding, committed) if order is None else (aval, sharding, committed, order)
-    found = _signatures.get(key)
-    if found is None:
-        found = _signatures.keep(key, Signature(aval, sharding, committed, order))
-    return found
+    known_value = _signatures.get(key)
+    if known_value is None:
+        known_value = _signatures.keep(key, Signature(aval, sharding, committed, order))
+    return known_value
 
 
 def order_named(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -120,15 +120,15 @@ def array_type(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Sh
             axes = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
             spec.append(tuple(a for a in axes if a in explicit))
         spec.extend(() for _ in range(len(shape) - len(spec)))
-        unreduced = getattr(sharding.spec, "unreduced", frozenset())
-        reduced = getattr(sharding.spec, "reduced", frozenset())
+        unreduced_axes = getattr(sharding.spec, "unreduced", frozenset())
+        reduced_axes = getattr(sharding.spec, "reduced", frozenset())
         return ShapedArray(
             shape,
             dtype,
             weak_type,
             mesh=mesh,
             spec=tuple(spec),
-            unreduced=frozenset(unreduced),
-            reduced=frozenset(reduced),
+            unreduced=frozenset(unreduced_axes),
+            reduced=frozenset(reduced_axes),
         )
     return ShapedArray(shape, dtype, weak_type)

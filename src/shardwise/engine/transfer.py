@@ -42,16 +42,18 @@ def source_of(value: ArrayImpl, target: Sharding) -> int | None:
     ids = [d.id for d in value._sig.devices]
     origin = 0 if value._sig.absent else value._known_origin if value._sig.spans else checksum(value.dense)
     mine = [number_of(f"{ids} {value.sharding}"), not value._sig.spans, origin]
-    told = world.allgather(ranks, np.array(mine, np.int64))
-    if (told[:, 0] == told[0, 0]).all():
-        held = {int(o) for o, r in zip(told[:, 2], ranks, strict=True) if r in _ranks(value._sig.devices)}
-        if len(held) > 1:
+    announcements = world.allgather(ranks, np.array(mine, np.int64))
+    if (announcements[:, 0] == announcements[0, 0]).all():
+        owners_held = {
+            int(o) for o, r in zip(announcements[:, 2], ranks, strict=True) if r in _ranks(value._sig.devices)
+        }
+        if len(owners_held) > 1:
             history.forget(ranks)
             raise DivergenceError(
                 f"{text}: the processes mean arrays that came about in different ways, and not one array."
             )
-        return held.pop()
-    if told[:, 1].all():
+        return owners_held.pop()
+    if announcements[:, 1].all():
         return None
     raise ValueError(
         f"{text}: the processes do not mean the same array, or not one of their own each: here it lies on the devices "
@@ -133,13 +135,13 @@ def _common(held: Box, wanted: Box) -> Box | None:
 def _owners(sig: Signature, among: Sequence[int]) -> dict[Box, list[int]]:
     """The different parts of an array, and the processes that hold each, by their places in `among`."""
     shape = sig.aval.shape
-    found: dict[Box, list[int]] = {}
+    ranks_by_box: dict[Box, list[int]] = {}
     for device, index in sig.sharding.devices_indices_map(shape).items():
-        places = found.setdefault(_box(index or (), shape), [])
+        places = ranks_by_box.setdefault(_box(index or (), shape), [])
         place = among.index(device.process_index)
         if place not in places:
             places.append(place)
-    return found
+    return ranks_by_box
 
 
 def _box(index: Sequence[slice], shape: Sequence[int]) -> Box:

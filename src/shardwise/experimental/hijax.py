@@ -42,7 +42,7 @@ class MutableHiType(HiType):
 
 
 class AvalQDD:
-    """A type together with what is known of the value's state now."""
+    """A type together with the known state of the value now."""
 
     def __init__(self, aval: Any, qdd: Any) -> None:
         self.aval = aval
@@ -112,7 +112,7 @@ def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
 
 
 def cur_qdd(x: Any) -> Any:
-    """What is known now of `x`, a value that may change: what its method of that name gives.
+    """The known state of `x`, a value that may change: the result of its method of that name.
 
     >>> class Counter:
     ...     def cur_qdd(self):

@@ -39,25 +39,25 @@ def jet(
     order = orders.pop()
     terms = []
     for k in range(order):
-        found, found_tree = tree_flatten(tuple(s[k] for s in series))
+        tangents, found_tree = tree_flatten(tuple(s[k] for s in series))
         if found_tree != tree:
             raise ValueError(
                 f"jet: the coefficients of order {k + 1} have the structure {found_tree}, the primals {tree}."
             )
-        terms.append([as_array(as_value(x)) for x in found])
+        terms.append([as_array(as_value(x)) for x in tangents])
         for p, x in zip(points, terms[-1], strict=True):
             if p.shape != x.shape:
                 raise ValueError(f"jet: a coefficient of order {k + 1} has shape {x.shape}, its primal {p.shape}.")
     out_tree: list[Any] = []
 
     def along(t: Any) -> list[Any]:
-        moved = list(points)
+        moved_points = list(points)
         for k, coefficients in enumerate(terms, start=1):
-            moved = [
+            moved_points = [
                 p + c * (t**k / (math.factorial(k) if factorial_scaled else 1)).astype(p.dtype)
-                for p, c in zip(moved, coefficients, strict=True)
+                for p, c in zip(moved_points, coefficients, strict=True)
             ]
-        outs, structure = tree_flatten(fun(*tree_unflatten(tree, moved)))
+        outs, structure = tree_flatten(fun(*tree_unflatten(tree, moved_points)))
         out_tree[:] = [structure]
         return outs
 

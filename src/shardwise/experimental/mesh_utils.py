@@ -102,9 +102,9 @@ def create_hybrid_device_mesh(
     blocks = [create_device_mesh(inner, groups[key]) for key in keys]
     # From (outer sizes, inner sizes) to one dim per axis, the part across processes being the major one.
     rank = len(inner)
-    stacked = np.concatenate([block.ravel() for block in blocks]).reshape(*outer, *inner)
-    paired = stacked.transpose([dim for i in range(rank) for dim in (i, rank + i)])
-    return paired.reshape([o * i for o, i in zip(outer, inner, strict=True)])
+    device_blocks = np.concatenate([block.ravel() for block in blocks]).reshape(*outer, *inner)
+    paired_blocks = device_blocks.transpose([dim for i in range(rank) for dim in (i, rank + i)])
+    return paired_blocks.reshape([o * i for o, i in zip(outer, inner, strict=True)])
 
 
 __dir__ = _listing(__name__)

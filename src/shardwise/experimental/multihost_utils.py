@@ -113,8 +113,8 @@ def _gather_value(x: Any, tiled: bool) -> np.ndarray:
     value = _canonical(value)
     _meet(f"process_allgather of {value.dtype.name}{list(value.shape)}")
     total_traffic.add("all_gather", value.nbytes * (processes.size - 1))
-    stacked = processes.allgather(_everyone(), value)
-    return stacked.reshape(-1, *value.shape[1:]) if tiled and value.ndim else stacked
+    rows = processes.allgather(_everyone(), value)
+    return rows.reshape(-1, *value.shape[1:]) if tiled and value.ndim else rows
 
 
 def _canonical(value: np.ndarray) -> np.ndarray:
@@ -154,11 +154,11 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     total_traffic.add("broadcast", sum(v.nbytes for v in values) * (processes.size - 1) if mine else 0)
     out = []
     for value in values:
-        sent = value.copy() if mine else np.empty(value.shape, value.dtype)
-        if sent.nbytes:
-            processes.comm.Bcast(as_bytes(sent), root=int(sources[0]))
-        widened = sent.dtype == np.bool_ and config.dialect.arrays.broadcast_bools_are_ints
-        out.append(sent.astype(np.int32) if widened else sent)
+        send_buffer = value.copy() if mine else np.empty(value.shape, value.dtype)
+        if send_buffer.nbytes:
+            processes.comm.Bcast(as_bytes(send_buffer), root=int(sources[0]))
+        is_widened = send_buffer.dtype == np.bool_ and config.dialect.arrays.broadcast_bools_are_ints
+        out.append(send_buffer.astype(np.int32) if is_widened else send_buffer)
     return tree_unflatten(structure, out)
 
 
@@ -188,10 +188,10 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
 
     >>> jax.experimental.multihost_utils.assert_equal({"step": 3}, fail_message="steps differ")
     """
-    expected = broadcast_one_to_all(in_tree)
-    for have, want in zip(tree_leaves(in_tree), tree_leaves(expected), strict=True):
+    first_tree = broadcast_one_to_all(in_tree)
+    for have, want in zip(tree_leaves(in_tree), tree_leaves(first_tree), strict=True):
         if not np.array_equal(np.asarray(have), want):
-            raise AssertionError(f"{fail_message} Expected: {expected}; got: {in_tree}.")
+            raise AssertionError(f"{fail_message} Expected: {first_tree}; got: {in_tree}.")
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
@@ -223,13 +223,13 @@ def live_devices(devices: Sequence[Device]) -> Generator[list[Device]]:
     ...     print(len(alive) == len(jax.devices()))
     True
     """
-    found, processes = list(devices), world()
-    ranks = tuple(sorted({d.process_index for d in found}))
+    device_list, processes = list(devices), world()
+    ranks = tuple(sorted({d.process_index for d in device_list}))
     if processes is None or processes.rank not in ranks:
-        yield found
+        yield device_list
         return
     processes.meet(ranks, number_of("live_devices"), lambda: "the begin of live_devices")
-    yield found
+    yield device_list
     processes.meet(ranks, number_of("live_devices, the end"), lambda: "the end of live_devices")
 
 

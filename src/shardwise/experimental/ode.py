@@ -75,8 +75,8 @@ def _stages(flow: Flow, y: Any, f: Any, t: Any, dt: Any) -> Any:
 
 def _ratio(error: Any, rtol: Any, atol: Any, y: Any, next_y: Any) -> Any:
     """The error's size, as a multiple of the tolerance."""
-    allowed = atol + rtol * jnp.maximum(jnp.abs(y), jnp.abs(next_y))
-    return jnp.sqrt(jnp.mean(jnp.square(jnp.abs(error / allowed.astype(error.dtype)))))
+    tolerance = atol + rtol * jnp.maximum(jnp.abs(y), jnp.abs(next_y))
+    return jnp.sqrt(jnp.mean(jnp.square(jnp.abs(error / tolerance.astype(error.dtype)))))
 
 
 def _next_size(dt: Any, ratio: Any) -> Any:
@@ -113,11 +113,13 @@ def _solve(func: Callable[..., Any], rtol: Any, atol: Any, mxstep: Any, hmax: An
             next_y = size * jnp.dot(_like(_STEP, f), k) + y
             ratio = _ratio(size * jnp.dot(_like(_ERROR, f), k), rtol, atol, y, next_y)
             middle = y + size * jnp.dot(_like(_MIDDLE, f), k)
-            known = jnp.stack([size * k[0], size * k[-1], y, next_y, middle])
-            resized = jnp.clip(_next_size(dt, ratio), 0.0, hmax).astype(dt.dtype)
-            taken = (next_y, k[-1], t + dt, t, jnp.dot(_like(_QUARTIC, y), known))
-            kept = [jnp.where(ratio <= 1, a, b) for a, b in zip(taken, (y, f, t, last, quartic), strict=True)]
-            return [count + 1, *kept[:3], resized, *kept[3:]]
+            points = jnp.stack([size * k[0], size * k[-1], y, next_y, middle])
+            new_size = jnp.clip(_next_size(dt, ratio), 0.0, hmax).astype(dt.dtype)
+            next_state = (next_y, k[-1], t + dt, t, jnp.dot(_like(_QUARTIC, y), points))
+            next_values = [
+                jnp.where(ratio <= 1, a, b) for a, b in zip(next_state, (y, f, t, last, quartic), strict=True)
+            ]
+            return [count + 1, *next_values[:3], new_size, *next_values[3:]]
 
         _, *carry = lax.while_loop(before, step, [0, *carry])
         _, _, t, _, last, quartic = carry
@@ -198,8 +200,8 @@ def odeint(
             raise TypeError(f"The contents of odeint *args must be arrays or scalars, but got {arg}.")
     if not issubdtype(t.dtype, np.floating):
         raise TypeError(f"t must be an array of floats, but got {t}.")
-    converted, consts = closure_convert(func, y0, t[0], *args)
-    return _on_trees(converted, rtol, atol, mxstep, hmax, y0, t, *args, *consts)
+    closed_function, consts = closure_convert(func, y0, t[0], *args)
+    return _on_trees(closed_function, rtol, atol, mxstep, hmax, y0, t, *args, *consts)
 
 
 __dir__ = _listing(__name__)

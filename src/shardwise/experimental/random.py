@@ -33,7 +33,7 @@ def _shape(size: Size, *parameters: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class StatefulPRNG:
-    """A generator that counts what was drawn: a key, and a `Ref` with the number of the next draw. `stateful_rng` makes one.
+    """A generator that counts its draws: a key, and a `Ref` with the number of the next draw. `stateful_rng` makes one.
 
     It is a node of trees, so that functions under `jit` and `vmap` take it as an argument, as they take its `Ref`.
     """
@@ -65,10 +65,10 @@ class StatefulPRNG:
                 f"cannot operate on split stateful generator of shape {self._base_key.shape}. Map over it with vmap, or make a "
                 "list of generators with spawn."
             )
-        made = random.fold_in(self._base_key, self._counter[...])
+        new_key = random.fold_in(self._base_key, self._counter[...])
         self._counter[...] += 1
-        wanted = _shape(shape)
-        return random.split(made, wanted) if wanted else made
+        key_shape = _shape(shape)
+        return random.split(new_key, key_shape) if key_shape else new_key
 
     def random(self, size: Size = None, dtype: Any = float) -> Array:
         """Floats in [0, 1): f[*size]."""
@@ -85,8 +85,8 @@ class StatefulPRNG:
 
     def normal(self, loc: Any = 0, scale: Any = 1, size: Size = None, *, dtype: Any = float) -> Array:
         """Normal numbers of that mean and standard deviation: f[*size], by default of the shape to which both broadcast."""
-        drawn = random.normal(self.key(), _shape(size, loc, scale), dtype)
-        return (jnp.asarray(loc) + jnp.asarray(scale) * drawn).astype(dtype)
+        draws = random.normal(self.key(), _shape(size, loc, scale), dtype)
+        return (jnp.asarray(loc) + jnp.asarray(scale) * draws).astype(dtype)
 
     def integers(self, low: Any, high: Any = None, size: Size = None, *, dtype: Any = int) -> Array:
         """Integers in [low, high), or in [0, low) without `high`: i[*size], by default of the shape to which both broadcast."""

@@ -64,22 +64,22 @@ def serialize(compiled: Any) -> tuple[bytes, PyTreeDef, PyTreeDef]:
         raise TypeError(
             f"serialize takes what jit(f).lower(...).compile() gives, not {compiled!r} of type {type(compiled).__name__}."
         )
-    entry, lowered = compiled._entry, compiled._lowered
+    entry, lowered_program = compiled._entry, compiled._lowered
     executable = entry.executable
     devices = executable.grid.devices
     parts = {
         "program": inline_calls(entry.program),
         "signatures": [(sig.aval, sig.sharding, sig.committed) for sig in executable.in_sigs],
         "wanted": entry.wanted,
-        "argument names": ["a captured constant"] * len(entry.consts) + [lowered._names[i] for i in entry.kept],
+        "argument names": ["a captured constant"] * len(entry.consts) + [lowered_program._names[i] for i in entry.kept],
         "owned": executable.owned,
         "constants": [np.asarray(x.dense) for x in entry.consts],
         "kept": entry.kept,
         "donated": entry.donated,
         "stage": (compiled._avals, compiled.donate_argnums, compiled._out_avals, compiled.fun_name, compiled._chosen),
-        "names": tuple(lowered._names),
-        "statics": lowered._has_statics,
-        "argument orders": tuple(lowered._orders),
+        "names": tuple(lowered_program._names),
+        "statics": lowered_program._has_statics,
+        "argument orders": tuple(lowered_program._orders),
         "result orders": entry.orders,
     }
     buffer = io.BytesIO()
@@ -178,15 +178,15 @@ def _compile_anew(parts: Mapping[str, Any], out_tree: PyTreeDef, device: Device 
     consts = [
         ArrayImpl(sig, dense=value) for value, sig in zip(parts["constants"], sigs, strict=False)
     ]  # they come first
-    committed = any(sig.committed for sig in sigs) or any(s is not None for s in parts["wanted"])
-    owned = parts["owned"]
+    is_committed = any(sig.committed for sig in sigs) or any(s is not None for s in parts["wanted"])
+    owned_inputs = parts["owned"]
     executable = compile_program(
         parts["program"],
         sigs,
         parts["wanted"],
         names=parts["argument names"],
-        default_mesh=None if committed or device is None else Mesh(device, ()),
-        owned=lambda shards, out_sigs, many: owned,
+        default_mesh=None if is_committed or device is None else Mesh(device, ()),
+        owned=lambda shards, out_sigs, many: owned_inputs,
         jitted=True,
     )
     return Entry(
@@ -205,16 +205,16 @@ def _compile_anew(parts: Mapping[str, Any], out_tree: PyTreeDef, device: Device 
 
 def _devices(ids: Sequence[int], given: Sequence[Device], by_id: bool) -> dict[int, Device]:
     """The device for each id that the bytes hold."""
-    known = {d.id: d for d in given}
+    device_by_id = {d.id: d for d in given}
     if not by_id and len(given) == len(ids):
-        return {**known, **dict(zip(ids, given, strict=True))}
-    missing = [i for i in ids if i not in known]
-    if missing:
+        return {**device_by_id, **dict(zip(ids, given, strict=True))}
+    missing_ids = [i for i in ids if i not in device_by_id]
+    if missing_ids:
         raise ValueError(
             f"deserialize_and_load: the function was compiled for the {len(ids)} devices {list(ids)}, and there are {len(given)}. Run with "
             "as many devices, or pass execution_devices of that number."
         )
-    return known
+    return device_by_id
 
 
 class _Pickler(pickle.Pickler):
@@ -251,12 +251,12 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         if _may_be_named(module_name, global_name):
             try:
-                found = super().find_class(module_name, global_name)
+                class_found = super().find_class(module_name, global_name)
             except AttributeError:
-                found = None
+                class_found = None
             # A name that a module of ours imports, or a dotted one, may be another package's.
-            if _may_be_named(getattr(found, "__module__", None), global_name):
-                return found
+            if _may_be_named(getattr(class_found, "__module__", None), global_name):
+                return class_found
         raise pickle.UnpicklingError(
             f"the bytes name {module_name}.{global_name}, which no executable holds; do not load them."
         )

@@ -74,8 +74,8 @@ def get_topology_desc(
         ("v5p" if generation == "v5" and colon else generation) + colon.replace(":", "-") + size
     )  # libtpu calls v5p v5
     machine = find(name if num_slices == 1 else f"{num_slices}x-{name}")
-    wanted = {"cuda": "gpu", "rocm": "gpu"}.get(platform or "", platform)
-    if wanted is not None and wanted != machine.chip.platform:
+    platform_name = {"cuda": "gpu", "rocm": "gpu"}.get(platform or "", platform)
+    if platform_name is not None and platform_name != machine.chip.platform:
         raise ValueError(
             f"the topology {topology_name!r} is of the platform {machine.chip.platform!r}, not of {platform!r}: leave platform out."
         )
@@ -106,8 +106,8 @@ def _with_wrap(machine: Machine, wrap: tuple[bool, ...]) -> Machine:
     if torus is None or len(wrap) < len(torus.shape) or any(wrap[len(torus.shape) :]):
         shape = "no torus" if torus is None else f"a torus of {torus.shape}"
         raise ValueError(f"wrap={wrap}: {machine.name} is {shape}. Give a bool for each dim, or leave wrap out.")
-    closed = replace(torus, wrap=wrap[: len(torus.shape)])
-    return replace(machine, levels=tuple(closed if level is torus else level for level in machine.levels))
+    closed_torus = replace(torus, wrap=wrap[: len(torus.shape)])
+    return replace(machine, levels=tuple(closed_torus if level is torus else level for level in machine.levels))
 
 
 def make_mesh(

@@ -119,20 +119,20 @@ class TracedBody:
             NotImplementedError: the dims of a result are none.
         """
         first = self.traces[0]
-        found = self._avals()
-        if found is None and self.samples is not None and not self.samples.more:
+        avals = self._avals()
+        if avals is None and self.samples is not None and not self.samples.more:
             self._sample(True)
-            found = self._avals()
-        if found is None:
+            avals = self._avals()
+        if avals is None:
             shapes = [[t.str_short() for t in trace._out_avals] for trace in self.traces]
             raise NotImplementedError(
                 f"export: the results of {first.fun_name} have shapes that no expression of its symbolic dims gives: {shapes[:4]}, .... "
                 "Give it shapes of numbers."
             )
         ins, outs = _shardings(first)
-        held = (*ins, *outs, *_meshes_of(first._traced.program))
+        values = (*ins, *outs, *_meshes_of(first._traced.program))
         return Shape(
-            first.in_tree, found[0], first.out_tree, found[1], ins, outs, max([1, *map(_size, held)]), first.fun_name
+            first.in_tree, avals[0], first.out_tree, avals[1], ins, outs, max([1, *map(_size, values)]), first.fun_name
         )
 
     def _avals(self) -> tuple[tuple[ShapedArray, ...], tuple[ShapedArray, ...]] | None:
@@ -182,15 +182,15 @@ class TracedBody:
         main = self._join_sizes(self.samples)
         special = list(self._raises)
         for env in self.samples.small:
-            fixed = _small(env, self.samples)
+            fixed_sizes = _small(env, self.samples)
             if _holds(main, env, _part(self._at(env))):
                 continue
-            rest = [name for name in self._names if name not in fixed]
-            samples = Samples(rest, self._scope, self.samples.more, fixed)
+            rest = [name for name in self._names if name not in fixed_sizes]
+            samples = Samples(rest, self._scope, self.samples.more, fixed_sizes)
             try:
-                special.append((fixed, self._join_sizes(samples)))
+                special.append((fixed_sizes, self._join_sizes(samples)))
             except Exception as error:  # also those of the user's function
-                special.append((fixed, f"{type(error).__name__}: {error}"))
+                special.append((fixed_sizes, f"{type(error).__name__}: {error}"))
         return Portable(main, tuple(special))
 
     def _join_sizes(self, samples: Samples) -> Part:
@@ -222,21 +222,23 @@ class LoadedBody:
             ValueError: it means nothing there.
         """
         key = tuple(sorted(sizes.items()))
-        found = self._instances.get(key)
-        if found is None:
-            found = self._instances[key] = self._instance(sizes)
+        instance = self._instances.get(key)
+        if instance is None:
+            instance = self._instances[key] = self._instance(sizes)
         sharding = SingleDeviceSharding(default_device())
-        return found.program, [ArrayImpl(signature(t, sharding, False), dense=value) for t, value in found.constants]
+        return instance.program, [
+            ArrayImpl(signature(t, sharding, False), dense=value) for t, value in instance.constants
+        ]
 
     def _instance(self, sizes: Sizes) -> Part:
-        fitting = [(fixed, part) for fixed, part in self._portable.special if fixed.items() <= sizes.items()]
-        _, part = max(fitting, key=lambda item: len(item[0]), default=({}, self._portable.main))
+        fitting_parts = [(fixed, part) for fixed, part in self._portable.special if fixed.items() <= sizes.items()]
+        _, part = max(fitting_parts, key=lambda item: len(item[0]), default=({}, self._portable.main))
         try:
             if isinstance(part, str):
                 raise ValueError(part)
             program = verify(instance_of(part.program, sizes))
-            wanted = [tuple(evaluate_size(d, sizes) for d in t.shape) for t in self._in_avals]
-            if [t.shape for t in program.in_types[program.num_consts :]] != wanted:
+            wanted_shapes = [tuple(evaluate_size(d, sizes) for d in t.shape) for t in self._in_avals]
+            if [t.shape for t in program.in_types[program.num_consts :]] != wanted_shapes:
                 raise ValueError(f"it takes {', '.join(t.str_short() for t in program.in_types)}")
             return Part(program, part.constants)
         except (ProgramError, TypeError, ValueError, ArithmeticError) as error:
@@ -306,27 +308,27 @@ def _constant(x: Any) -> Constant:
 
 def _trace_program(trace: Traced) -> tuple[Program, list[Any]]:
     """The traced call as a program, with its shardings as constraints on abstract meshes."""
-    traced = trace._traced
+    traced_call = trace._traced
     ins, outs = _shardings(trace)
-    inner = traced.program
+    inner = traced_call.program
     inputs = tuple(Var(v.aval) for v in inner.inputs)
     results = tuple(Var(v.aval) for v in inner.outputs)
     params = {
         "program": with_abstract_meshes(inner),
         "name": inner.name,
-        "in_shardings": (None,) * len(traced.consts) + ins,
+        "in_shardings": (None,) * len(traced_call.consts) + ins,
         "out_shardings": outs,
     }
-    return Program(inputs, (Equation(jit_op, inputs, results, params),), results, len(traced.consts), inner.name), list(
-        traced.consts
-    )
+    return Program(
+        inputs, (Equation(jit_op, inputs, results, params),), results, len(traced_call.consts), inner.name
+    ), list(traced_call.consts)
 
 
 def _shardings(trace: Traced) -> tuple[tuple[NamedSharding | None, ...], tuple[NamedSharding | None, ...]]:
     """The shardings of arguments and results over abstract meshes, None where nothing is said."""
-    asked = trace._wrapped._asked.of_arguments(trace._call)
+    argument_shardings = trace._wrapped._asked.of_arguments(trace._call)
     own = [_own_sharding(x, sig) for x, sig in zip(trace._call.leaves, trace._sigs, strict=True)]
-    ins = [_abstract(a if a is not None else b) for a, b in zip(asked, own, strict=True)]
+    ins = [_abstract(a if a is not None else b) for a, b in zip(argument_shardings, own, strict=True)]
     return tuple(ins), tuple(map(_abstract, trace._chosen))
 
 
@@ -352,12 +354,12 @@ def _size(held: Any) -> int:
 
 
 def _meshes_of(program: Program) -> list[Any]:
-    found: list[Any] = []
+    meshes: list[Any] = []
     for eqn in program.equations:
-        found += [v for v in eqn.params.values() if isinstance(v, (NamedSharding, Mesh, AbstractMesh))]
+        meshes += [v for v in eqn.params.values() if isinstance(v, (NamedSharding, Mesh, AbstractMesh))]
         for _, inner in subprograms(eqn.params):
-            found += _meshes_of(inner)
-    return found
+            meshes += _meshes_of(inner)
+    return meshes
 
 
 def with_abstract_meshes(program: Program) -> Program:
@@ -372,10 +374,10 @@ def _abstract_program(program: Program) -> Program:
 
 def _abstract_equation(eqn: Equation) -> Equation:
     eqn = map_programs(eqn, _abstract_program)
-    changed = {k: _without_devices(v) for k, v in eqn.params.items()}
-    if all(changed[k] is v for k, v in eqn.params.items()):
+    new_params = {k: _without_devices(v) for k, v in eqn.params.items()}
+    if all(new_params[k] is v for k, v in eqn.params.items()):
         return eqn
-    return Equation(eqn.op, eqn.inputs, eqn.outputs, changed, eqn.source)
+    return Equation(eqn.op, eqn.inputs, eqn.outputs, new_params, eqn.source)
 
 
 def _without_devices(value: Any) -> Any:

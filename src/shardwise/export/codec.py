@@ -87,16 +87,16 @@ class _Writer:
         self.arrays: list[bytes] = []
         self.offset = 0
         self.programs: dict[int, int] = {}
-        self.kept: list[Any] = []  # what is known by its identity
+        self.kept: list[Any] = []  # objects known by their identity
         self.scopes: dict[int, int] = {}
 
     def write(self, value: Any) -> Any:
         if value is None or type(value) in (bool, int, str):
             return value
-        found = self._tag_value(value)
-        if found is None:
+        tag = self._tag_value(value)
+        if tag is None:
             raise NotSerializable(f"{value!r} of type {type(value).__module__}.{type(value).__qualname__}")
-        return found
+        return tag
 
     def _all(self, values: Any) -> list[Any]:
         return [self.write(v) for v in values]
@@ -184,17 +184,17 @@ class _Writer:
         return factor if isinstance(factor, str) else [factor.kind, *self._all((factor.left, factor.right))]
 
     def _scope(self, scope: SymbolicScope) -> list[Any]:
-        known = self.scopes.get(id(scope))
-        if known is not None:
-            return [known]
+        scope_number = self.scopes.get(id(scope))
+        if scope_number is not None:
+            return [scope_number]
         self.scopes[id(scope)] = len(self.scopes)
         self.kept.append(scope)
         return [self.scopes[id(scope)], [text for text, *_ in scope.constraints]]
 
     def _program(self, program: Program) -> list[Any]:
-        known = self.programs.get(id(program))
-        if known is not None:
-            return ["known program", known]
+        program_number = self.programs.get(id(program))
+        if program_number is not None:
+            return ["known program", program_number]
         numbers: dict[Var, int] = {}
 
         def define(var: Var) -> Any:
@@ -347,9 +347,9 @@ class _Reader:
         ins = tuple(map(define, inputs))
         eqns: list[Equation] = []
         for op, atoms, params, outs in equations:
-            entered = tuple(map(read, atoms))
-            held = self.read(params)
-            eqns.append(Equation(op_of_name(op), entered, tuple(map(define, outs)), held))
+            input_vars = tuple(map(read, atoms))
+            equation_params = self.read(params)
+            eqns.append(Equation(op_of_name(op), input_vars, tuple(map(define, outs)), equation_params))
         program = Program(ins, tuple(eqns), tuple(map(read, results)), consts, name)
         self.programs.append(program)
         return program
@@ -369,10 +369,10 @@ def _class(module: str, name: str, base: type) -> Any:
     """
     parts = module.split(".")
     if parts[0] == _OURS and len(parts) > 1 and parts[1] in _ROOMS and all(p.isidentifier() for p in parts):
-        found: Any = getattr(importlib.import_module(module), name, None)
-        ours = isinstance(found, type) and found.__module__ == module and issubclass(found, base)
-        if ours and (is_dataclass(found) or issubclass(found, (enum.Enum, tuple))):
-            return found
+        value: Any = getattr(importlib.import_module(module), name, None)
+        ours = isinstance(value, type) and value.__module__ == module and issubclass(value, base)
+        if ours and (is_dataclass(value) or issubclass(value, (enum.Enum, tuple))):
+            return value
     raise NotSerializable(f"an object of the class {module}.{name}")
 
 

@@ -218,10 +218,10 @@ class SymbolicDim:
             return True
         if is_nonnegative(-1 - difference):
             return False
-        deciding = f"{self} {'>=' if sign in ('>', '>=') else '<='} {other}"
+        question = f"{self} {'>=' if sign in ('>', '>=') else '<='} {other}"
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive: it depends on the sizes. Give the scope a "
-            f"constraint that decides it, such as symbolic_shape(..., constraints=[{deciding!r}])."
+            f"constraint that decides it, such as symbolic_shape(..., constraints=[{question!r}])."
         )
 
     def _constant(self, *_: Any) -> Any:

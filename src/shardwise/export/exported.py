@@ -212,18 +212,18 @@ class Exported:
         return tree_unflatten(self.out_tree, self._function(sizes)(*values))
 
     def _check_place(self, values: Sequence[Any]) -> None:
-        placed = [v for v in values if isinstance(v, ArrayImpl) and v.committed]
-        platform = placed[0].sharding.device_list[0].platform if placed else default_backend()
-        known = platform in self.platforms or (platform == "gpu" and {"cuda", "rocm"} & set(self.platforms))
-        if not known and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
+        placed_arrays = [v for v in values if isinstance(v, ArrayImpl) and v.committed]
+        platform = placed_arrays[0].sharding.device_list[0].platform if placed_arrays else default_backend()
+        is_known = platform in self.platforms or (platform == "gpu" and {"cuda", "rocm"} & set(self.platforms))
+        if not is_known and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
             raise ValueError(
                 f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used on '{(platform,)}'. Export it "
                 f"with platforms=[..., {platform!r}], or with disabled_checks=[DisabledSafetyCheck.platform()]."
             )
         if self.nr_devices > 1 and all(isinstance(v, ArrayImpl) or not hasattr(v, "_trace") for v in values):
-            here = max([1, *[len(v.sharding.device_list) for v in placed]])
-            traced = any(not isinstance(v, ArrayImpl) and v.ndim for v in values)
-            if here != self.nr_devices and not traced:
+            here = max([1, *[len(v.sharding.device_list) for v in placed_arrays]])
+            has_tracers = any(not isinstance(v, ArrayImpl) and v.ndim for v in values)
+            if here != self.nr_devices and not has_tracers:
                 raise ValueError(
                     f"Function {self.fun_name} was exported for {self.nr_devices} devices and is called in a context with {here} devices, "
                     "which is not allowed. Place its arguments by in_shardings_jax(mesh)."
@@ -232,15 +232,19 @@ class Exported:
     def _sizes(self, avals: Sequence[ShapedArray]) -> dict[str, int]:
         """The values of the symbolic dims; ValueError where a type does not fit."""
         names = [_argument(path) for path, _ in tree_leaves_with_path(tree_unflatten(self.in_tree, [0] * len(avals)))]
-        for wanted, aval, name in zip(self.in_avals, avals, names, strict=True):
-            if wanted.ndim != aval.ndim:
-                raise ValueError(f"Rank mismatch for {name}: expected {wanted.shape} and called with {aval.shape}")
-            if wanted.dtype != aval.dtype:
-                raise ValueError(f"Dtype mismatch for {name}: expected {wanted.dtype} and called with {aval.dtype}")
-            for i, (dim, n) in enumerate(zip(wanted.shape, aval.shape, strict=True)):
+        for expected_aval, aval, name in zip(self.in_avals, avals, names, strict=True):
+            if expected_aval.ndim != aval.ndim:
+                raise ValueError(
+                    f"Rank mismatch for {name}: expected {expected_aval.shape} and called with {aval.shape}"
+                )
+            if expected_aval.dtype != aval.dtype:
+                raise ValueError(
+                    f"Dtype mismatch for {name}: expected {expected_aval.dtype} and called with {aval.dtype}"
+                )
+            for i, (dim, n) in enumerate(zip(expected_aval.shape, aval.shape, strict=True)):
                 if not isinstance(dim, SymbolicDim) and dim != n:
                     raise ValueError(
-                        f"Shape mismatch for {name}.shape[{i}] (expected same constant): expected {wanted.shape} and called "
+                        f"Shape mismatch for {name}.shape[{i}] (expected same constant): expected {expected_aval.shape} and called "
                         f"with {aval.shape}"
                     )
         return solve_sizes([t.shape for t in self.in_avals], [t.shape for t in avals], names)
@@ -288,7 +292,7 @@ def export(
     A function with symbolic dims is traced at several sizes: inside of it sizes are numbers.
 
     Args:
-        fun_jit: what `jit` gives, or a function of this library.
+        fun_jit: a result of `jit`, or a function of this library.
         platforms: where it may be called, such as ``["cpu"]``; None: here.
         disabled_checks: the checks to leave out.
 
@@ -333,8 +337,10 @@ def export(
             dims[0][1].scope.check_same(dim, f"when exporting {name_of(fun_jit)}, at {name},")
 
         def trace(sizes: Sizes) -> Any:
-            sized = tree_map(lambda leaf: _replace_sizes(leaf, sizes), (args, kwargs)) if sizes else (args, kwargs)
-            return fun_jit.trace(*sized[0], **sized[1])
+            sized_arguments = (
+                tree_map(lambda leaf: _replace_sizes(leaf, sizes), (args, kwargs)) if sizes else (args, kwargs)
+            )
+            return fun_jit.trace(*sized_arguments[0], **sized_arguments[1])
 
         names = sorted(set[str]().union(*(d.variables() for _, d in dims)))
         return _export_traced(trace, names, dims[0][1].scope if dims else None, chosen, tuple(disabled_checks))
@@ -360,7 +366,7 @@ def deserialize(blob: bytes | bytearray) -> Exported:
 
 
 def _load_exported(data: dict[str, Any]) -> Exported:
-    nested = data["vjp"]
+    vjp_data = data["vjp"]
     in_tree, out_tree = map(tree_from_data, data["trees"])
     return Exported(
         fun_name=data["name"],
@@ -374,7 +380,7 @@ def _load_exported(data: dict[str, Any]) -> Exported:
         platforms=data["platforms"],
         disabled_safety_checks=tuple(map(DisabledSafetyCheck, data["checks"])),
         _body=LoadedBody(_portable(*data["program"]), data["types"][0], data["name"]),
-        _get_vjp=None if nested is None else lambda _: _load_exported(nested),
+        _get_vjp=None if vjp_data is None else lambda _: _load_exported(vjp_data),
     )
 
 
@@ -432,11 +438,11 @@ def _vjp_of(exported: Exported, names: Sequence[str], scope: SymbolicScope | Non
             _, pull = pullback_of(lambda *xs: tuple(eval_program(program, [*constants, *xs])), *flat[:count])
             return pull(tuple(flat[count:]))
 
-        wrapped = (
+        function_of_sizes = (
             jit(fun_vjp_jax, in_shardings=(*ins, *outs), out_shardings=ins) if any((*ins, *outs)) else jit(fun_vjp_jax)
         )
         types = [array_type([evaluate_size(d, sizes) for d in t.shape], t) for t in (*exported.in_avals, *tangents)]
-        return wrapped.trace(*[ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types])
+        return function_of_sizes.trace(*[ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types])
 
     return _export_traced(trace, names, scope, exported.platforms, exported.disabled_safety_checks)
 
@@ -476,10 +482,10 @@ def _argument(path: Any) -> str:
 
 
 def _tree_differences(exported: Exported, tree: PyTreeDef) -> str:
-    given, wanted = (tree_unflatten(t, [0] * t.num_leaves) for t in (tree, exported.in_tree))
+    given, expected_tree = (tree_unflatten(t, [0] * t.num_leaves) for t in (tree, exported.in_tree))
     lines = [
         f"   - {_argument(path)} is a {a} in the invocation and a {b} when exported, so {why}.\n"
-        for path, a, b, why in equality_errors(given, wanted)
+        for path, a, b, why in equality_errors(given, expected_tree)
     ]
     return (
         f"The invocation args and kwargs must have the same pytree structure as when the function '{exported.fun_name}' was exported, but "

@@ -63,11 +63,11 @@ class Samples:
         if len(set(key)) == 1:
             return key[0]
         if key not in self._found:
-            found = self._polynomial(key)
-            if found is None:
+            polynomial = self._polynomial(key)
+            if polynomial is None:
                 candidates = itertools.chain(self._choices(key), self._quotients(key) if self.more else ())
-                found = next((size for size in candidates if self._gives(size, key)), None)
-            self._found[key] = found
+                polynomial = next((size for size in candidates if self._gives(size, key)), None)
+            self._found[key] = polynomial
         return self._found[key]
 
     def _gives(self, size: Any, values: Sequence[int]) -> bool:
@@ -94,8 +94,8 @@ class Samples:
         """The lesser or greater of a dim, moved by a number, and a number or another dim."""
         dims = [SymbolicDim.variable(name, self.scope) for name in self.names]
         for name, dim in zip(self.names, dims, strict=True):
-            rising = sorted((env[name], n) for env, n in self._where(values))
-            (small, at_small), (large, at_large) = rising[0], rising[-1]
+            sorted_pairs = sorted((env[name], n) for env, n in self._where(values))
+            (small, at_small), (large, at_large) = sorted_pairs[0], sorted_pairs[-1]
             yield least(dim + (at_small - small), at_large)
             yield greatest(dim + (at_large - large), at_small)
         for a, b in itertools.combinations(dims, 2):
@@ -104,11 +104,11 @@ class Samples:
 
     def _quotients(self, values: Sequence[int]) -> Iterator[Any]:
         """``v*floordiv(b + q, k) + w`` of one variable, else ``u*b`` more."""
-        for moved, name in itertools.product((0, 1), self.names):
+        for offset, name in itertools.product((0, 1), self.names):
             dim = SymbolicDim.variable(name, self.scope)
             for k in _PERIODS:
                 for q in range(k) if k <= 16 else (0, 1, k // 2, k - 1):
-                    rows = [[moved * env[name], (env[name] + q) // k, 1] for env, _ in self._where(values)]
+                    rows = [[offset * env[name], (env[name] + q) // k, 1] for env, _ in self._where(values)]
                     solution = _solution(rows, values)
                     if solution is not None and all(c.denominator == 1 for c in solution):
                         u, v, w = map(int, solution)
@@ -147,13 +147,13 @@ def _pool(name: str, scope: SymbolicScope) -> list[int]:
         )
 
     first = int(max(low, 5))
-    found = sorted(n for n in _SIZES if is_allowed(n))
+    sizes = sorted(n for n in _SIZES if is_allowed(n))
     for n in range(first, first + 4096):
-        if len(found) >= len(_SIZES):
+        if len(sizes) >= len(_SIZES):
             break
-        if n not in found and is_allowed(n):
-            found.append(n)
-    return found or [n for n in range(int(low), first) if is_allowed(n)]
+        if n not in sizes and is_allowed(n):
+            sizes.append(n)
+    return sizes or [n for n in range(int(low), first) if is_allowed(n)]
 
 
 def _row(name: str, scope: SymbolicScope) -> range:
@@ -171,19 +171,19 @@ def _choose_values(
 ) -> Iterator[dict[str, int]]:
     """Values of all variables that the constraints allow, no two variables alike where that can be."""
     numbers = random.Random(0)
-    seen: list[dict[str, int]] = []
+    value_sets: list[dict[str, int]] = []
     for distinct in (True, False):
         for _ in range(500 * count):
-            if len(seen) >= count:
+            if len(value_sets) >= count:
                 return
             env = {**fixed, **{name: numbers.choice(pool) for name, pool in pools.items() if pool}}
-            if len(env) < len(fixed) + len(pools) or env in seen or scope.violated_constraint(env) is not None:
+            if len(env) < len(fixed) + len(pools) or env in value_sets or scope.violated_constraint(env) is not None:
                 continue
             if distinct and not _distinct(env, pools):
                 continue
-            seen.append(env)
+            value_sets.append(env)
             yield env
-        if seen:
+        if value_sets:
             return
     raise ValueError(
         f"The symbolic constraints of {scope} leave the dims no values that a function could be traced at."
@@ -198,11 +198,11 @@ def _distinct(env: Env, names: Iterable[str]) -> bool:
 def _small(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[dict[str, int]]:
     """Values where each set of variables is 1, or one of them 2 to 6."""
     ones = [dict.fromkeys(c, 1) for count in range(1, len(names) + 1) for c in itertools.combinations(names, count)]
-    for changed in (*ones, *[{name: n} for name in names for n in range(2, _LEAST)]):
-        env = {**base, **changed}
+    for new_sizes in (*ones, *[{name: n} for name in names for n in range(2, _LEAST)]):
+        env = {**base, **new_sizes}
         if (
             env != base
-            and all(_in(scope.range_of(k), n) for k, n in changed.items())
+            and all(_in(scope.range_of(k), n) for k, n in new_sizes.items())
             and scope.violated_constraint(env) is None
         ):
             yield env
@@ -210,7 +210,7 @@ def _small(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[di
 
 def _far(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[dict[str, int]]:
     """The least values that are not among the small ones, and large ones, of each variable and of all together."""
-    seen: list[Env] = []
+    environments: list[Env] = []
     for chosen in dict.fromkeys([*((name,) for name in names), tuple(names)]):
         ranges = [scope.range_of(name) for name in chosen]
         for n in (_LEAST, *_FAR):
@@ -219,8 +219,8 @@ def _far(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[dict
                 for i, (name, (low, high)) in enumerate(zip(chosen, ranges, strict=True))
             }
             env = {**base, **given}
-            if env != base and env not in seen and scope.violated_constraint(env) is None:
-                seen.append(env)
+            if env != base and env not in environments and scope.violated_constraint(env) is None:
+                environments.append(env)
                 yield env
 
 

@@ -19,7 +19,7 @@ from shardwise.ops.rules.convert import as_value
 
 
 class SymbolicScope:
-    """A set of variables and what is known of them besides that each is a whole number >= 1.
+    """A set of variables, each a whole number >= 1, and further known facts about them.
 
     Dims of different scopes do not mix: ValueError.
 
@@ -127,7 +127,7 @@ def symbolic_shape(
 
     Args:
         shape_spec: the text; None is ``"..."``.
-        constraints: what is known of the variables (`SymbolicScope`), for a scope of its own.
+        constraints: known facts about the variables (`SymbolicScope`), for a scope of its own.
         scope: the scope of the variables; None makes a new one.
         like: the shape that placeholders stand for.
 
@@ -204,9 +204,9 @@ def symbolic_args_specs(
         )
     structs: list[ShapeDtypeStruct] = []
     for leaf, spec in zip(leaves, specs, strict=True):
-        typed = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else as_value(leaf)
-        shape = symbolic_shape(spec, scope=scope, like=typed.shape)
-        structs.append(ShapeDtypeStruct(shape, canonicalize(typed.dtype)))
+        typed_leaf = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else as_value(leaf)
+        shape = symbolic_shape(spec, scope=scope, like=typed_leaf.shape)
+        structs.append(ShapeDtypeStruct(shape, canonicalize(typed_leaf.dtype)))
     return tree_unflatten(tree, structs)
 
 
@@ -305,12 +305,12 @@ def solve_sizes(
             f"specifications: {specs}. Called with shapes {[tuple(s) for s in sizes]}."
         )
 
-    waiting = [(dim, n) for dim, n in pairs if isinstance(dim, SymbolicDim)]
-    while waiting:
-        rest = [(dim, n) for dim, n in waiting if not _solve(dim, n, env, refuse)]
-        if len(rest) == len(waiting):
+    open_pairs = [(dim, n) for dim, n in pairs if isinstance(dim, SymbolicDim)]
+    while open_pairs:
+        rest = [(dim, n) for dim, n in open_pairs if not _solve(dim, n, env, refuse)]
+        if len(rest) == len(open_pairs):
             raise unsolvable(rest[0][0], specs)
-        waiting = rest
+        open_pairs = rest
     for dim, n in pairs:
         if evaluate_size(dim, env) != n:
             raise refuse(f"'{dim}' should be {evaluate_size(dim, env)} where {_values(env)}, and is {n}.")

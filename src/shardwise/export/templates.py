@@ -1,7 +1,7 @@
-"""Programs of symbolic size: what the programs traced at several sizes have in common, with expressions in the place of numbers.
+"""Programs of symbolic size: the common form of programs traced at several sizes, with expressions in the place of numbers.
 
 In: programs traced at sampled sizes. Out: one template, and for given sizes the program that it stands for. A template is a Program whose
-types, params and literals hold `SymbolicDim`s; it is never run. `Unlike` tells what no expression gives.
+types, params and literals hold `SymbolicDim`s; it is never run. `Unlike` names a number that no expression gives.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class SymbolicArray(ShapedArray):
             like.weak_type,
         )
         key += tuple(getattr(like, name) for name in _MARKS)
-        found = _interned.get(key)
-        if found is not None:
-            return found
+        interned = _interned.get(key)
+        if interned is not None:
+            return interned
         self = object.__new__(cls)
         put = object.__setattr__
         put(self, "shape", tuple(shape))
@@ -127,10 +127,10 @@ class _TemplateBuilder:
         self.known: dict[tuple[int, ...], Program] = {}
 
     def size(self, values: Sequence[int], where: str) -> Any:
-        found = self.samples.fit(values)
-        if found is None:
+        fitted_size = self.samples.fit(values)
+        if fitted_size is None:
             raise Unlike(f"{where} is {_some(values, self.samples)}")
-        return found
+        return fitted_size
 
     def program(self, programs: Sequence[Program]) -> Program:
         key = tuple(map(id, programs))
@@ -152,17 +152,17 @@ class _TemplateBuilder:
 
         def define(variables: Sequence[Var], where: str) -> Var:
             var = Var(self.aval([v.aval for v in variables], where))
-            for known, v in zip(names, variables, strict=True):
-                known[v] = var
+            for known_names, v in zip(names, variables, strict=True):
+                known_names[v] = var
             return var
 
         def read(atoms: Sequence[Any], where: str) -> Any:
             if all(isinstance(a, Literal) for a in atoms):
                 return self.literal(atoms, where)
-            found = {known.get(a) for known, a in zip(names, atoms, strict=True)}
-            if len(found) != 1 or None in found:
+            names_found = {known.get(a) for known, a in zip(names, atoms, strict=True)}
+            if len(names_found) != 1 or None in names_found:
                 raise Unlike(f"{where} reads another value at other sizes")
-            return found.pop()
+            return names_found.pop()
 
         inputs = tuple(define(vs, "an input") for vs in _rows([p.inputs for p in programs], "the inputs"))
         equations: list[Equation] = []
@@ -174,9 +174,9 @@ class _TemplateBuilder:
             outs = tuple(define(vs, where) for vs in _rows([e.outputs for e in eqns], where))
             equations.append(Equation(one.op, ins, outs, params, one.source))
         results = tuple(read(atoms, "a result") for atoms in _rows([p.outputs for p in programs], "the results"))
-        joined = Program(inputs, tuple(equations), results, first.num_consts, first.name)
-        self.known[key] = joined
-        return joined
+        joint_program = Program(inputs, tuple(equations), results, first.num_consts, first.name)
+        self.known[key] = joint_program
+        return joint_program
 
     def aval(self, avals: Sequence[ShapedArray], where: str) -> ShapedArray:
         first = avals[0]
@@ -198,15 +198,15 @@ class _TemplateBuilder:
 
     def number(self, values: Sequence[Any], where: str) -> Number:
         """The size that numbers are made of. Each kind gives them to the last bit, as their dtype rounds it."""
-        stored = np.asarray(values[0]).dtype
+        stored_dtype = np.asarray(values[0]).dtype
         reals = [np.asarray(x).item() for x in values]
         undone = {
-            "int" if stored.kind in "iu" else "float": lambda x: x,
+            "int" if stored_dtype.kind in "iu" else "float": lambda x: x,
             "1/n": lambda x: 1 / x,
             "sqrt": lambda x: x * x,
             "1/sqrt": lambda x: 1 / (x * x),
         }
-        for kind, divisor in itertools.product(undone, (1, 2, 4, 8) if stored.kind == "f" else (1,)):
+        for kind, divisor in itertools.product(undone, (1, 2, 4, 8) if stored_dtype.kind == "f" else (1,)):
             try:
                 size = self.samples.fit([round(divisor * undone[kind](x)) for x in reals])
             except (ValueError, OverflowError, ZeroDivisionError, TypeError):
@@ -215,8 +215,8 @@ class _TemplateBuilder:
                 continue
             number = Number(kind, size, divisor)
             with np.errstate(all="ignore"):
-                made = [np.asarray(number.value(env)).astype(stored) for env in self.samples.envs]
-            if all(a.tobytes() == np.asarray(x, stored).tobytes() for a, x in zip(made, values, strict=True)):
+                numbers = [np.asarray(number.value(env)).astype(stored_dtype) for env in self.samples.envs]
+            if all(a.tobytes() == np.asarray(x, stored_dtype).tobytes() for a, x in zip(numbers, values, strict=True)):
                 return number
         raise Unlike(f"a number that {where} reads is {_some(reals, self.samples)}")
 
@@ -231,8 +231,8 @@ class _TemplateBuilder:
         if isinstance(first, ShapedArray):
             return self.aval(values, where)
         if isinstance(first, (tuple, list)):
-            joined = [self.value(items, where) for items in _rows(values, where)]
-            return kind(*joined) if hasattr(first, "_fields") else kind(joined)
+            values_joined = [self.value(items, where) for items in _rows(values, where)]
+            return kind(*values_joined) if hasattr(first, "_fields") else kind(values_joined)
         if isinstance(first, dict):
             if any(v.keys() != first.keys() for v in values):
                 raise Unlike(f"{where} has other keys at other sizes")
@@ -252,14 +252,14 @@ class _TemplateBuilder:
         if all(v == first for v in values):
             return first
         if is_dataclass(first) and not isinstance(first, enum.Enum):
-            named = [(f.name, self.value([getattr(v, f.name) for v in values], where)) for f in fields(first)]
-            return Record(kind, tuple(named))
+            named_values = [(f.name, self.value([getattr(v, f.name) for v in values], where)) for f in fields(first)]
+            return Record(kind, tuple(named_values))
         raise Unlike(f"{where} is {values}")
 
 
 def _some(values: Sequence[Any], samples: Samples) -> str:
-    shown = ", ".join(f"{value} at {env}" for value, env in zip(values[:4], samples.envs, strict=False))
-    return f"no expression of the sizes: {shown}, ..."
+    value_list = ", ".join(f"{value} at {env}" for value, env in zip(values[:4], samples.envs, strict=False))
+    return f"no expression of the sizes: {value_list}, ..."
 
 
 def _rows(columns: Sequence[Sequence[Any]], where: str) -> list[tuple[Any, ...]]:
@@ -322,8 +322,8 @@ class _Instance:
         if isinstance(value, Program):
             return self.program(value)
         if isinstance(value, (tuple, list)):
-            made = [self.value(v) for v in value]
-            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+            new_values = [self.value(v) for v in value]
+            return type(value)(*new_values) if hasattr(value, "_fields") else type(value)(new_values)
         if isinstance(value, dict):
             return {k: self.value(v) for k, v in value.items()}
         if isinstance(value, slice):

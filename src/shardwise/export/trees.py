@@ -72,12 +72,12 @@ def register_pytree_node_serialization(
             f"`{_by_name[serialized_name].kind}`. Choose another."
         )
     if from_children is None:
-        registered = registration(nodetype)
-        if registered is None:
+        registration_result = registration(nodetype)
+        if registration_result is None:
             raise ValueError(
                 f"{nodetype} is no pytree node: call tree_util.register_pytree_node for it first, or give `from_children`."
             )
-        from_children = registered.unflatten
+        from_children = registration_result.unflatten
     entry = _Serialization(nodetype, serialized_name, serialize_auxdata, deserialize_auxdata, from_children)
     _by_kind[nodetype] = _by_name[serialized_name] = entry
     return nodetype
@@ -185,11 +185,11 @@ def _example(data: Any) -> Any:
         return dict(zip(own[0], below, strict=True))
     if kind != "node":
         raise ValueError(f"the bytes have a node of the unknown kind {kind!r}.")
-    name, written = own
+    name, example = own
     if name not in _by_name:
         raise ValueError(
             f"Cannot deserialize PyTree node `{name}`, because no class is registered by this name: call "
             "export.register_pytree_node_serialization for it before."
         )
     entry = _by_name[name]
-    return entry.build(entry.read(base64.b64decode(written)), tuple(below))
+    return entry.build(entry.read(base64.b64decode(example)), tuple(below))

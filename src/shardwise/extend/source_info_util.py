@@ -33,7 +33,7 @@ __all__ = [
 
 
 def current() -> SourceInfo:
-    """The line and the scopes of what is traced now."""
+    """The line and the scopes of the code that is traced now."""
     return SourceInfo(_user_source(), current_name_stack())
 
 
@@ -67,7 +67,7 @@ def reset_name_stack() -> Generator[None]:
 
 
 class user_context:
-    """A context in which what the caller traces has this line, a `SourceInfo.traceback`, and these scopes; None leaves them."""
+    """A context in which the caller's equations have this line, a `SourceInfo.traceback`, and these scopes; None leaves them."""
 
     def __init__(self, traceback: _Source | None, *, name_stack: NameStack | None = None) -> None:
         self._replay = _Replay()

@@ -64,7 +64,7 @@ class PartialTrace(ProgramTrace):
     """Records equations with an unknown operand; others run in the parent.
 
     Calls of jitted functions are split in the same way. Of loops, branches and other calls, the results that follow from known
-    operands alone are known: what gives them runs in the parent, and the whole is recorded for the others.
+    operands alone are known: their equations run in the parent, and the whole is recorded for the others.
     """
 
     __slots__ = ()

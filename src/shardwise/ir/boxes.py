@@ -1,4 +1,4 @@
-"""`Box`: what an op that only moves elements says of its result; passes put results together from boxes of other values."""
+"""`Box`: a part of the result of an op that only moves elements; passes put results together from boxes of other values."""
 
 from __future__ import annotations
 

@@ -176,11 +176,11 @@ def _of_object(value: Any, encode: Encode) -> Iterator[bytes]:
     elif isinstance(getattr(value, "__code__", None), CodeType):
         yield from _of_function(value, encode)
         for cell in value.__closure__ or ():
-            held = _cell_contents(cell)
-            if isinstance(held, (bool, int, float, complex)):
-                yield encode(held)
-            elif isinstance(getattr(held, "__code__", None), CodeType):
-                yield from _of_function(held, encode)
+            contents = _cell_contents(cell)
+            if isinstance(contents, (bool, int, float, complex)):
+                yield encode(contents)
+            elif isinstance(getattr(contents, "__code__", None), CodeType):
+                yield from _of_function(contents, encode)
     elif is_dataclass(value):
         for f in fields(value):
             yield f.name.encode()

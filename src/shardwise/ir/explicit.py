@@ -39,12 +39,12 @@ def complete_types(op: Op, in_types: Types, outs: Types, params: dict[str, Any])
         if not (vma or partial or same):
             return outs
         return tuple(t.update(vma=vma | t.vma, unreduced=partial | t.unreduced, reduced=same | t.reduced) for t in outs)
-    unreduced, reduced = _unreduced_axes(op, in_types), _reduced_axes(op, in_types)
+    unreduced_axes, reduced_axes = _unreduced_axes(op, in_types), _reduced_axes(op, in_types)
     specs = explicit_specs(op, in_types, outs, params)
     result = []
     for out, spec in zip(outs, specs, strict=True):
         _check_legal(op, in_types, out, spec)
-        result.append(out.update(mesh=mesh, spec=spec, vma=vma, unreduced=unreduced, reduced=reduced))
+        result.append(out.update(mesh=mesh, spec=spec, vma=vma, unreduced=unreduced_axes, reduced=reduced_axes))
     return tuple(result)
 
 
@@ -63,13 +63,17 @@ def _unreduced_axes(op: Op, in_types: Types) -> frozenset[str]:
     """The axes over which the results are partial sums: those of all operands, or those of one whose co-factors are `reduced`."""
     if not any(t.unreduced for t in in_types):
         return NO_AXES
-    added = () if op.additive is False else in_types if op.additive is True else in_types[slice(*op.additive)]
-    if added and len({t.unreduced for t in added}) == 1 and not any(t.unreduced for t in in_types if t not in added):
-        return added[0].unreduced
-    summed = [i for i, t in enumerate(in_types) if t.unreduced]
-    if len(summed) == 1 and summed[0] < op.scales:
-        axes = in_types[summed[0]].unreduced
-        if all(t.reduced == axes or _is_unplaced(t) for i, t in enumerate(in_types) if i != summed[0]):
+    added_types = () if op.additive is False else in_types if op.additive is True else in_types[slice(*op.additive)]
+    if (
+        added_types
+        and len({t.unreduced for t in added_types}) == 1
+        and not any(t.unreduced for t in in_types if t not in added_types)
+    ):
+        return added_types[0].unreduced
+    partial_operands = [i for i, t in enumerate(in_types) if t.unreduced]
+    if len(partial_operands) == 1 and partial_operands[0] < op.scales:
+        axes = in_types[partial_operands[0]].unreduced
+        if all(t.reduced == axes or _is_unplaced(t) for i, t in enumerate(in_types) if i != partial_operands[0]):
             return axes
     kind = ShardingTypeError if op.additive is not False or op.scales else ShardingNotImplementedErrorSeed
     raise kind(
@@ -85,18 +89,18 @@ def _reduced_axes(op: Op, in_types: Types) -> frozenset[str]:
     # As in JAX, which types products as invariant.
     if not any(t.reduced for t in in_types) or op.contraction is not None:
         return NO_AXES
-    varying = frozenset[str]().union(*(t.vma for t in in_types))
-    states = {t.reduced - varying for t in in_types if t.reduced - varying}
+    varying_axes = frozenset[str]().union(*(t.vma for t in in_types))
+    states = {t.reduced - varying_axes for t in in_types if t.reduced - varying_axes}
     if not states:
         return NO_AXES
     axes = next(iter(states))
     dtypes = {t.dtype for t in in_types if t.reduced}
     for t in in_types:
         index = t.dtype.kind in "biu" and t.dtype not in dtypes
-        if len(states) > 1 or not (t.reduced - varying == axes or t.unreduced == axes or index or _is_unplaced(t)):
-            shown = ", ".join(t.str_short() for t in in_types)
+        if len(states) > 1 or not (t.reduced - varying_axes == axes or t.unreduced == axes or index or _is_unplaced(t)):
+            type_list = ", ".join(t.str_short() for t in in_types)
             raise ShardingTypeError(
-                f"{op.name} got operands of which some are reduced over {sorted(axes)} and others are not ({shown}). All inputs should "
+                f"{op.name} got operands of which some are reduced over {sorted(axes)} and others are not ({type_list}). All inputs should "
                 "be reduced across the same mesh axes: reshard the others, or reshard(x, P(...)) the reduced ones."
             )
     return NO_AXES if any(t.unreduced for t in in_types) else axes
@@ -135,11 +139,11 @@ def specs_from_rule(name: str, in_types: Types, outs: Types, rule: Rule) -> tupl
                     f"{name} needs dim {d} of {t.str_short()} whole, but it is split over {axes}. "
                     f"Reshard it to None in that dim first."
                 )
-            known = factor_axes.setdefault(first, axes)
-            if known != axes:
-                shown = ", ".join(str(spec_tuple(u)) for u in in_types if u.ndim)
+            known_axes = factor_axes.setdefault(first, axes)
+            if known_axes != axes:
+                type_list = ", ".join(str(spec_tuple(u)) for u in in_types if u.ndim)
                 raise elementwise_error(
-                    f"{name} got operands whose shardings clash when broadcast: {shown}. Reshard one."
+                    f"{name} got operands whose shardings clash when broadcast: {type_list}. Reshard one."
                 )
     specs = []
     for out, dims in zip(outs, rule.outputs, strict=True):
@@ -155,8 +159,8 @@ def specs_from_rule(name: str, in_types: Types, outs: Types, rule: Rule) -> tupl
 
 def agreed_split(*splits: Axes) -> Axes | None:
     """The axes of a dim shared by several operands: those that split any of them; None if two are split differently."""
-    known = {axes for axes in splits if axes}
-    return None if len(known) > 1 else next(iter(known), ())
+    known_splits = {axes for axes in splits if axes}
+    return None if len(known_splits) > 1 else next(iter(known_splits), ())
 
 
 def is_whole(t: ShapedArray) -> bool:
@@ -192,12 +196,12 @@ def _check_legal(op: Op, in_types: Types, out: ShapedArray, spec: Spec) -> None:
     for axes in spec:
         for a in axes:
             if a in used:
-                shown = ", ".join(t.str_short() for t in in_types)
+                type_list = ", ".join(t.str_short() for t in in_types)
                 dims = ",".join(
                     f"{n}@{x[0] if len(x) == 1 else x}" if x else str(n) for n, x in zip(out.shape, spec, strict=True)
                 )
                 raise type_error(
-                    f"{op.name} of {shown} would give [{dims}], which uses mesh axis {a!r} twice. "
+                    f"{op.name} of {type_list} would give [{dims}], which uses mesh axis {a!r} twice. "
                     "Reshard an operand, or give out_sharding=."
                 )
             used.add(a)

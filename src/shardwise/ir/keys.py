@@ -152,7 +152,7 @@ class ExactParams(Mapping[str, Any]):
 
 
 class SharedParams:
-    """One object for equal params, so that later passes, which know params by their ids, find what equations have in common."""
+    """One object for equal params, so that later passes, which know params by their ids, find equal ones of several equations."""
 
     __slots__ = ("_by_id", "_by_key")
 
@@ -163,11 +163,11 @@ class SharedParams:
 
     def __call__(self, params: Params) -> Params:
         """The first params equal to these; themselves if they do not hash."""
-        known = self._by_id.get(id(params))
-        if known is None:
+        known_key = self._by_id.get(id(params))
+        if known_key is None:
             try:
                 first = self._by_key.setdefault(frozenset(exact_items(params)), params)
             except TypeError:
                 first = params
-            known = self._by_id[id(params)] = params, first
-        return known[1]
+            known_key = self._by_id[id(params)] = params, first
+        return known_key[1]

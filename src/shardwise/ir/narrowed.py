@@ -46,12 +46,12 @@ class ProgramPart:
     def program(self, inputs: Sequence[int]) -> Program:
         """The part as a program of the inputs at these positions: one object for each choice, which loops then share."""
         whole, key = self.whole, tuple(inputs)
-        found = self._programs.get(key)
-        if found is None:
+        known_program = self._programs.get(key)
+        if known_program is None:
             consts = sum(i < whole.num_consts for i in key)
             given = tuple([whole.inputs[i] for i in key])
-            found = self._programs[key] = Program(given, self.equations, self.outputs, consts, whole.name)
-        return found
+            known_program = self._programs[key] = Program(given, self.equations, self.outputs, consts, whole.name)
+        return known_program
 
 
 PartOf = Callable[[Program, Sequence[int]], ProgramPart]
@@ -71,9 +71,9 @@ def narrow_call(
     """
     results = tuple([i for i, w in enumerate(wanted) if w])
     part = part_of(params["program"], results)
-    changed: dict[str, Any] = {"program": part.program(part.inputs)}
+    new_params: dict[str, Any] = {"program": part.program(part.inputs)}
     if per_operand:
-        changed[per_operand] = tuple([params[per_operand][i] for i in part.inputs])
+        new_params[per_operand] = tuple([params[per_operand][i] for i in part.inputs])
     for name in per_result:
-        changed[name] = tuple([params[name][i] for i in results])
-    return NarrowedEquation({**params, **changed}, part.inputs, results)
+        new_params[name] = tuple([params[name][i] for i in results])
+    return NarrowedEquation({**params, **new_params}, part.inputs, results)

@@ -160,7 +160,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupedProduct:
-    """A product of groups of rows, or of what is summed over, each with an operand or a result of its own.
+    """A product of groups of rows, or of groups along the summed dim, each with an operand or a result of its own.
 
     groups      ``(in_types, params) -> Groups``.
     masked      ``(eqn) -> Program | None``: the same as one product of all groups with all rows, as some compilers compute it; None
@@ -191,7 +191,7 @@ class Op:
                     at each call.
     rule            ``(in_types, out_types, params) -> Rule``, or a signature text, or None for elementwise.
     reduction       how local results of REDUCE factors combine over devices: the name of a monoid (see runtime.monoids).
-    collective      for ops over mesh axes: what they are besides, a `Collective`.
+    collective      for ops over mesh axes: their further fields, a `Collective`.
     shown           how JAX's programs show it, a `Shown`.
     localize        ``(params, in_types, out_types) -> params`` for the given *local* types: adapts params that hold shapes.
     place           ``(params, in_dims, out_dims) -> params`` for kernels that must know which mesh axes split the dims of their
@@ -237,7 +237,7 @@ class Op:
     indexed         ``(params, in_types) -> IndexedWindows | None``: the windows that it reads or writes at places that operands say.
     keys            what it does with random keys, a `KeyUses`, or ``(eqn, uses of a program) -> KeyUses``; None: it consumes those that it
                     gets, and gives used ones.
-    product         a matrix product or convolution: what the checkpoint policies for dots save, unless it is `grouped`.
+    product         a matrix product or convolution: the checkpoint policies for dots save it, unless it is `grouped`.
     grouped         for products of groups of rows, a `GroupedProduct`.
     region          ``(eqn) -> Loop | Branches`` for ops that run programs: how often, and with which operands.
     steps           for ops that hold programs: ``(eqn, operands, run) -> results`` on one device's arrays: a generator, in which
@@ -246,7 +246,7 @@ class Op:
     workspace       ``(in_types, out_types, params) -> bytes`` that the kernel needs while it runs, besides operands and results; or
                     those of each of its buffers.
     numeric         params hold numbers of any kind: keys of them compare types and bits at any depth (see ir.keys). Set for an
-                    op whose params take what users give; found out otherwise.
+                    op whose params take users' values; found out otherwise.
     updates         the result is operand 0 with something written into it; the kernel may write there where nobody else sees it.
     writes_over     ``(params) -> positions`` of the operands of which it replaces elements, for an op that holds updates.
     arranges        its results are its operands, one by one, with elements moved along a dim: a compiler may do so where they lie.
@@ -367,6 +367,13 @@ class Op:
         """Whether `checkify` looks for NaNs in its results."""
         return self.transcendental if self.makes_nan is None else self.makes_nan
 
+    @property
+    def block_kernel(self) -> Callable[..., Any]:
+        """The `kernel`, of an op that has one."""
+        if self.kernel is None:
+            raise TypeError(f"op {self.name} has no kernel; it should have been rewritten before execution")
+        return self.kernel
+
     def has_effects(self, params: Params) -> bool:
         """Whether an equation with these params must be kept though nobody uses its results."""
         return self.effects(params) if callable(self.effects) else self.effects
@@ -402,11 +409,11 @@ def unwrap_op(op: Op, params: Params) -> tuple[Op, Params, tuple[tuple[bool, ...
     """The op that runs under any number of vmaps, its params, and for each vmap which operands have its dim (in front)."""
     if "mapped_op" not in params:
         return op, params, ()
-    mapped: list[tuple[bool, ...]] = []
+    mapped_dims: list[tuple[bool, ...]] = []
     while isinstance(params.get("mapped_op"), Op):
-        mapped.append(params["mapped"])
+        mapped_dims.append(params["mapped"])
         op, params = params["mapped_op"], dict(params["inner"])
-    return op, params, tuple(mapped)
+    return op, params, tuple(mapped_dims)
 
 
 class UndefinedPrimal:
@@ -437,5 +444,5 @@ def find_op(name: str) -> Op:
 
 
 def all_ops() -> dict[str, Op]:
-    """Every defined op by name (tests check that each has what it needs)."""
+    """Every defined op by name (tests check that each has the fields that it needs)."""
     return dict(_registry)

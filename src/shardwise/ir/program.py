@@ -52,7 +52,7 @@ class Source(NamedTuple):
     Attributes:
         file: of the user's code.
         line: in that file. Derivatives have the line of the op that they differentiate.
-        backward: whether the equation belongs to a backward pass, what is computed again for it included.
+        backward: whether the equation belongs to a backward pass, or is computed again for one.
         need: of a collective.
         kernel: the one that the equation belongs to.
     """
@@ -104,9 +104,9 @@ class Program:
     def has_effects(self) -> bool:
         """Whether an equation has effects."""
         if self._effects is None:
-            found = any(e.op.effects and e.op.has_effects(e.params) for e in self.equations)
-            object.__setattr__(self, "_effects", found)
-            return found
+            any_effects = any(e.op.effects and e.op.has_effects(e.params) for e in self.equations)
+            object.__setattr__(self, "_effects", any_effects)
+            return any_effects
         return self._effects
 
     @property
@@ -127,7 +127,7 @@ class Program:
 
 @record
 class Kernel:
-    """Equations that an accelerator runs as one kernel, as somebody wrote it; here they are what its interpreter does.
+    """Equations that an accelerator runs as one kernel, as somebody wrote it; here they are those of its interpreter.
 
     Attributes:
         name: of the kernel.
@@ -135,8 +135,8 @@ class Kernel:
         body: what a step computes: the first operands after the captured values are its position in the grid.
         again: how many bytes its steps read and write in memory, relative to those of its operands and results, each once.
         held: bytes of on-chip memory that it asks for.
-        part: how much of what its equations compute it computes: it leaves out what is masked.
-        flops, transcendentals, bytes_accessed: what a call needs as its author says; None where he does not.
+        part: the share of its equations' work that the kernel does: it leaves out masked elements.
+        flops, transcendentals, bytes_accessed: the needs of a call as its author states them; None where he does not.
         written: bytes of the results of one such call.
     """
 
@@ -154,18 +154,18 @@ class Kernel:
 
 def subprograms(params: Mapping[str, Any]) -> Sequence[tuple[str, Program]]:
     """The programs held by an equation's params: loop bodies, branches, called functions."""
-    found: tuple[tuple[str, Program], ...] = ()
+    programs: tuple[tuple[str, Program], ...] = ()
     for name, value in params.items():
         if isinstance(value, Program):
-            found += ((name, value),)
+            programs += ((name, value),)
         elif isinstance(value, tuple) and Program in map(type, value):
-            found += tuple([(f"{name}[{i}]", item) for i, item in enumerate(value) if isinstance(item, Program)])
-    return found
+            programs += tuple([(f"{name}[{i}]", item) for i, item in enumerate(value) if isinstance(item, Program)])
+    return programs
 
 
 def map_programs(eqn: Equation, change: Callable[[Program], Program]) -> Equation:
     """The equation with `change` applied to each program in its params; the equation itself if none changes."""
-    changed: dict[str, Any] = {}
+    new_params: dict[str, Any] = {}
     for name, value in eqn.params.items():
         new: Any = value
         if type(value) is Program:
@@ -175,8 +175,8 @@ def map_programs(eqn: Equation, change: Callable[[Program], Program]) -> Equatio
             if all(a is b for a, b in zip(new, value, strict=True)):
                 new = value
         if new is not value:
-            changed[name] = new
-    return Equation(eqn.op, eqn.inputs, eqn.outputs, {**eqn.params, **changed}, eqn.source) if changed else eqn
+            new_params[name] = new
+    return Equation(eqn.op, eqn.inputs, eqn.outputs, {**eqn.params, **new_params}, eqn.source) if new_params else eqn
 
 
 class ProgramMap:
@@ -193,28 +193,28 @@ class ProgramMap:
 
     def of(self, program: Program) -> Program:
         """The changed program."""
-        found = self._done.get(program)
-        if found is None:
-            found = self._done[program] = self._change(program)
-        return found
+        known_program = self._done.get(program)
+        if known_program is None:
+            known_program = self._done[program] = self._change(program)
+        return known_program
 
     def params_of(self, eqn: Equation) -> Mapping[str, Any]:
         """The params of the changed equation."""
         return (self._params.get(id(eqn.params)) or self._mapped_params(eqn))[1]
 
     def _mapped_params(self, eqn: Equation) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        found = self._params[id(eqn.params)] = eqn.params, map_programs(eqn, self.of).params
-        return found
+        new_params = self._params[id(eqn.params)] = eqn.params, map_programs(eqn, self.of).params
+        return new_params
 
     def inside(self, program: Program) -> Program:
         """The program with the programs in its equations changed; the program itself if none changes."""
-        known = self._params
+        params_by_id = self._params
         new: dict[int, Equation] = {}
         for i, eqn in enumerate(program.equations):
             params = eqn.params
-            found = known.get(id(params)) or self._mapped_params(eqn)
-            if found[1] is not params:
-                new[i] = Equation(eqn.op, eqn.inputs, eqn.outputs, found[1], eqn.source)
+            new_params = params_by_id.get(id(params)) or self._mapped_params(eqn)
+            if new_params[1] is not params:
+                new[i] = Equation(eqn.op, eqn.inputs, eqn.outputs, new_params[1], eqn.source)
         if not new:
             return program
         equations = list(program.equations)
@@ -314,12 +314,12 @@ def overwritten_operands(eqn: Equation) -> list[Var]:
 
 def live_equations(program: Program) -> Program:
     """`program` without equations whose results nobody uses and which have no effects."""
-    needed: set[Atom] = set(program.outputs)
+    needed_atoms: set[Atom] = set(program.outputs)
     kept: list[Equation] = []
     for eqn in reversed(program.equations):
-        if not needed.isdisjoint(eqn.outputs) or (eqn.op.effects and eqn.op.has_effects(eqn.params)):
+        if not needed_atoms.isdisjoint(eqn.outputs) or (eqn.op.effects and eqn.op.has_effects(eqn.params)):
             kept.append(eqn)
-            needed.update(eqn.inputs)
+            needed_atoms.update(eqn.inputs)
     if len(kept) == len(program.equations):
         return program
     return Program(program.inputs, tuple(reversed(kept)), program.outputs, program.num_consts, program.name)

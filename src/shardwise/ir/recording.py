@@ -201,11 +201,11 @@ def trace_program(
     """
     trace = trace or recording_trace(name)
     try:
-        recorded = _record(fun, types, list(arg_names) or [""] * len(types), trace)
+        record = _record(fun, types, list(arg_names) or [""] * len(types), trace)
     finally:
         trace.closed = True
     check_leaks(trace, name)
-    return recorded
+    return record
 
 
 def _record(
@@ -218,12 +218,12 @@ def _record(
         finally:
             for reference in trace.used_references:
                 last[reference] = reference.leave(trace)
-        recorded = trace.finish([*outs, *[last[r] for r in trace.adopted]])
-    undeclared = [r for r, written in trace.used_references.items() if written or trace.declares_reads]
-    if undeclared:
-        whole = len(undeclared) == len(trace.adopted)
-        raise undeclared[0].undeclared_error(undeclared, (trace, *recorded) if whole else None)
-    return recorded
+        record = trace.finish([*outs, *[last[r] for r in trace.adopted]])
+    undeclared_references = [r for r, written in trace.used_references.items() if written or trace.declares_reads]
+    if undeclared_references:
+        whole = len(undeclared_references) == len(trace.adopted)
+        raise undeclared_references[0].undeclared_error(undeclared_references, (trace, *record) if whole else None)
+    return record
 
 
 def as_literal(value: Any) -> Any:
@@ -231,8 +231,8 @@ def as_literal(value: Any) -> Any:
     if not isinstance(value, ProgramTracer) or type(value.variable) is not Literal:
         return value
     trace = current_trace()
-    known = trace is value.owner or not isinstance(trace, ProgramTrace) or trace.knows_outer
-    return value.variable if known else value
+    is_known = trace is value.owner or not isinstance(trace, ProgramTrace) or trace.knows_outer
+    return value.variable if is_known else value
 
 
 # -- programs on other values --------------------------------------------------------------------------------------------

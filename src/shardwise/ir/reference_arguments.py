@@ -40,13 +40,13 @@ class TracedArguments:
     def names(self) -> list[str]:
         """A name like ``x`` or ``x['w'][0]`` for each reference and view among them."""
         try:
-            named = inspect.signature(self.fun).bind_partial(*self.args).arguments
+            arguments = inspect.signature(self.fun).bind_partial(*self.args).arguments
         except (TypeError, ValueError):
-            named = {"args": tuple(self.args)}
-        named = named | dict(sorted(self.kwargs.items()))
+            arguments = {"args": tuple(self.args)}
+        arguments = arguments | dict(sorted(self.kwargs.items()))
         return [
             name + keystr(path)
-            for name, value in named.items()
+            for name, value in arguments.items()
             for path, leaf in tree_leaves_with_path(value)
             if shows_reference(leaf)
         ]
@@ -85,11 +85,11 @@ def close_over(args: Any, call: TracedArguments | None = None) -> tuple[Any, Cal
     Raises:
         ValueError: one reference occurs twice.
     """
-    found = list(filter(shows_reference, tree_leaves(args)))
-    if not found:
+    references = list(filter(shows_reference, tree_leaves(args)))
+    if not references:
         return None
-    check_distinct(list(map(root_of, found)), (), call)
-    numbers = {id(r): i for i, r in enumerate(found)}
+    check_distinct(list(map(root_of, references)), (), call)
+    numbers = {id(r): i for i, r in enumerate(references)}
     without = tree_map(lambda x: _Hole(numbers[id(x)]) if shows_reference(x) else x, args)
     is_hole: Callable[[Any], bool] = lambda x: isinstance(x, _Hole)  # noqa: E731
-    return without, lambda tree: tree_map(lambda x: found[x.position] if is_hole(x) else x, tree, is_leaf=is_hole)
+    return without, lambda tree: tree_map(lambda x: references[x.position] if is_hole(x) else x, tree, is_leaf=is_hole)

@@ -71,7 +71,8 @@ class Reference:
 
     def __init__(self, value: Array) -> None:
         self._frames: dict[Trace, Array] = {current_trace(): value}
-        self._value: Array | None = None  # what it is in the program that made it, of those that are traced to be shown
+        # Its value in the program that made it, of programs that are traced to be shown.
+        self._value: Array | None = None
         self._stands: ReferenceValue | None = None
 
     @classmethod
@@ -101,19 +102,19 @@ class Reference:
     def held(self) -> Array:
         """The array, as seen from the current trace."""
         trace: Any = current_trace()
-        found = self._frames.get(trace)
-        if found is not None:
-            return found
-        passed: list[ProgramTrace] = []
-        while (found := self._array_at(trace)) is None:
+        frame = self._frames.get(trace)
+        if frame is not None:
+            return frame
+        inner_traces: list[ProgramTrace] = []
+        while (frame := self._array_at(trace)) is None:
             if _records_all(trace):
-                passed.append(trace)
+                inner_traces.append(trace)
             trace = self._outside(trace)
-        for inner in passed:
+        for inner in inner_traces:
             inner.used_references.setdefault(self, False)
             if inner.declares_reads:
-                return self._enter_trace(inner, found)
-        return found
+                return self._enter_trace(inner, frame)
+        return frame
 
     def _enter_trace(self, trace: ProgramTrace, outer: Array) -> Array:
         """The array as an input of the program of `trace`; `outer` is the one around it."""
@@ -122,9 +123,9 @@ class Reference:
 
     def _around(self, trace: Any) -> Array:
         """The array at the nearest trace around this one."""
-        while (found := self._array_at(trace)) is None:
+        while (array_found := self._array_at(trace)) is None:
             trace = self._outside(trace)
-        return found
+        return array_found
 
     def store(self, value: Array) -> None:
         """Hold `value` from now on."""
@@ -146,13 +147,17 @@ class Reference:
 
     def _trace_left_for(self, trace: Any) -> Trace | None:
         """The trace with an array of the reference from which a call has stepped out to `trace`."""
-        left = STEPPED_OUT.get()
-        return next((t for t in reversed(left) if t.parent is trace and t in self._frames), None) if left else None
+        traces_left = STEPPED_OUT.get()
+        return (
+            next((t for t in reversed(traces_left) if t.parent is trace and t in self._frames), None)
+            if traces_left
+            else None
+        )
 
     def _array_at(self, trace: Any) -> Array | None:
         """The array at `trace`, or at one from which a call has stepped out to it."""
-        left = self._trace_left_for(trace)
-        return self._frames.get(trace if left is None else left)
+        traces_left = self._trace_left_for(trace)
+        return self._frames.get(trace if traces_left is None else traces_left)
 
     @property
     def has_ended(self) -> bool:
@@ -326,7 +331,7 @@ def hold_references(references: Sequence[Reference], values: Sequence[Array]) ->
 
 
 class ProxiedReferences:
-    """References that others stand for while a function is traced: what is written to those is written to these, and nothing else."""
+    """References that others stand for while a function is traced: writes to those go to these, and no others do."""
 
     __slots__ = ("_references", "_written")
 

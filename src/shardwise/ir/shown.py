@@ -47,11 +47,13 @@ class Shown:
         """The params of an equation that JAX shows, under its names."""
         if self.whole is not None:
             return self.whole(eqn.params)
-        known = self.without_absent(eqn.params)
-        shown = {self.renamed.get(k, k): v for k, v in known.items() if v is not None and k not in self.hidden}
+        own_params = self.without_absent(eqn.params)
+        shown_params = {
+            self.renamed.get(k, k): v for k, v in own_params.items() if v is not None and k not in self.hidden
+        }
         for key in self.empty:
-            shown.setdefault(key, None)
-        return shown if self.change is None else self.change(eqn, shown)
+            shown_params.setdefault(key, None)
+        return shown_params if self.change is None else self.change(eqn, shown_params)
 
     def without_absent(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The params but those that JAX does not have where these make no difference."""

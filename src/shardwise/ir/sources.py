@@ -53,7 +53,7 @@ _state = _State()
 
 
 class Replay:
-    """Context in which equations are bound once more, or transposed: what is recorded for them has their source lines.
+    """Context in which equations are bound once more, or transposed: the new equations have their source lines.
 
     The caller sets `source` for each equation. User code that is called back has lines of its own: `frame` is the user's frame that asked
     for the replay. `backward`: whether it is for a backward pass.
@@ -90,7 +90,7 @@ def as_one_kernel(kernel: Kernel) -> Generator[None]:
 
 
 def user_source() -> Source | None:
-    """The source of what is recorded now: the innermost line of user code, or that of the equation that is replayed."""
+    """The source of the equation that is recorded now: the innermost line of user code, or that of the equation that is replayed."""
     frame, replay, kernel = user_frame(), _state.replay, _state.kernel
     backward = False
     if replay is not None:

@@ -13,7 +13,7 @@ from shardwise.ir.types import ShapedArray
 class Spread:
     """The grid that a per-device program runs on, as passes see it that ask how much work an equation is.
 
-    A value that does not vary along an axis is stored and computed once for all devices along it: what is replicated costs as much on
+    A value that does not vary along an axis is stored and computed once for all devices along it: a replicated value costs as much on
     many devices as on one.
 
     Attributes:

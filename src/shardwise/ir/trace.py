@@ -311,17 +311,17 @@ def infer_types(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any
         return _infer(op, in_types, params)
     try:  # type rules may read the context mesh and the x64 flag
         key = (op, in_types, context_token(), *params_key(op, params))
-        found = _inferred_types.get(key)
+        known_value = _inferred_types.get(key)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
         return _infer(op, in_types, params)
-    if found is None:
+    if known_value is None:
         if note_params(op, params):
             return infer_types(op, in_types, params)
-        found = _infer(op, in_types, params)
-        _inferred_types[key] = found
-    return found
+        known_value = _infer(op, in_types, params)
+        _inferred_types[key] = known_value
+    return known_value
 
 
 _inferred_types: Bounded[Any, tuple[ShapedArray, ...]] = Bounded(8192)
@@ -332,8 +332,8 @@ def _infer(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any]) ->
     out = op.type_rule(*in_types, **params)
     outs = tuple(out) if op.multiple_results else (out,)
     outs = outs if op.typed else complete_types(op, in_types, outs, params)
-    mapped = MAPPED_AXES.get()
-    return tuple(t.update(vma=t.vma - mapped) if t.vma & mapped else t for t in outs) if mapped else outs
+    mapped_axes = MAPPED_AXES.get()
+    return tuple(t.update(vma=t.vma - mapped_axes) if t.vma & mapped_axes else t for t in outs) if mapped_axes else outs
 
 
 def not_concrete(x: Tracer, need: str, remedy: str) -> ConcretizationTypeError:
@@ -358,12 +358,12 @@ def check_leaks(trace: Trace, name: str) -> None:
     if not config.jax_check_tracer_leaks:
         return
     gc.collect()
-    leaked: list[Any] = [x for x in gc.get_objects() if issubclass(type(x), Tracer) and x.owner is trace]
-    if leaked:
-        shown = "; ".join(f"{t.aval.str_short()}{t.describe()}{_holder(t, leaked)}" for t in leaked[:3])
+    leaks: list[Any] = [x for x in gc.get_objects() if issubclass(type(x), Tracer) and x.owner is trace]
+    if leaks:
+        leak_list = "; ".join(f"{t.aval.str_short()}{t.describe()}{_holder(t, leaks)}" for t in leaks[:3])
         raise LeakedTracerError(
-            f"Leaked trace {type(trace).__name__}: {len(leaked)} traced value(s) of {name} are still referred to after it returned: "
-            f"{shown}. Return them instead of storing them outside."
+            f"Leaked trace {type(trace).__name__}: {len(leaks)} traced value(s) of {name} are still referred to after it returned: "
+            f"{leak_list}. Return them instead of storing them outside."
         )
 
 

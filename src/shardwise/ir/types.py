@@ -69,9 +69,9 @@ class ShapedArray:
         elif config.jax_remove_size_one_mesh_axis_from_type:
             spec = kept_spec(mesh, spec)
         key = (shape, dtype, weak_type, mesh, spec, vma, unreduced, reduced)
-        found = _array_types.get(key)
-        if found is not None:
-            return found
+        known_value = _array_types.get(key)
+        if known_value is not None:
+            return known_value
         if not isinstance(dtype, np.dtype) and not hasattr(dtype, "physical"):
             return cls(
                 shape, np.dtype(dtype), weak_type, mesh=mesh, spec=spec, vma=vma, unreduced=unreduced, reduced=reduced
@@ -183,9 +183,9 @@ class ReferenceType(ShapedArray):
     inner: ShapedArray
 
     def __new__(cls, inner: ShapedArray) -> ReferenceType:
-        found = _references.get(inner)
-        if found is not None:
-            return found
+        known_value = _references.get(inner)
+        if known_value is not None:
+            return known_value
         self = object.__new__(cls)
         for name in ShapedArray.__slots__:
             object.__setattr__(self, name, getattr(inner, name))
@@ -228,13 +228,13 @@ def _explicit_part(
         raise ValueError(f"a sharding of {len(entries)} dims, {sharding.spec}, does not fit a type of {ndim} dims.")
     if all(kind is AxisType.Auto for kind in mesh.axis_types or ()):
         return None, ((),) * ndim, NO_AXES, NO_AXES
-    named = {
+    named_parts = {
         name for name, kind in zip(mesh.axis_names, mesh.axis_types or (), strict=True) if kind is AxisType.Explicit
     }
     axes = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries] + [()] * (
         ndim - len(entries)
     )
-    spec = tuple(tuple(a for a in dim if a in named) for dim in axes)
+    spec = tuple(tuple(a for a in dim if a in named_parts) for dim in axes)
     for d, dim in enumerate(spec):
         ways = math.prod(mesh.axis_size(a) for a in dim)
         if shape[d] % ways:

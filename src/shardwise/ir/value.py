@@ -39,7 +39,7 @@ class Array(ArrayMethods):
     aval: ShapedArray
 
     def __init_subclass__(cls) -> None:
-        # Libraries tell what made an array by the module of its class: the name by which programs import this library.
+        # Libraries tell the maker of an array by the module of its class: the name by which programs import this library.
         if cls.__module__.startswith(_PACKAGE):
             cls.__module__ = Array.__module__
 
@@ -214,8 +214,8 @@ def literal(value: Any, dtype: Any = None, weak_type: bool | None = None) -> Lit
     else:
         weak = False
     if isinstance(dtype, KeyDtype):
-        stored = physical(dtype)
-        data = value if getattr(value, "dtype", None) == stored else _each_word(int(value), stored)
+        stored_dtype = physical(dtype)
+        data = value if getattr(value, "dtype", None) == stored_dtype else _each_word(int(value), stored_dtype)
         return Literal(np.asarray(data), ShapedArray((), dtype))
     # NumPy makes no void, as float0 is, of an int.
     exact = isinstance(value, int) and dtype.kind != "V"

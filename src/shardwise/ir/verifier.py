@@ -26,10 +26,10 @@ def verify(program: Program, after: str = "", before: Program | None = None) -> 
     """
     if program is before:
         return program
-    known: set[Equation | Program] = set()
+    verified: set[Equation | Program] = set()
     if before is not None:
-        _note(before, known)
-    _verify(program, f" after {after}" if after else "", known)
+        _note(before, verified)
+    _verify(program, f" after {after}" if after else "", verified)
     return program
 
 
@@ -45,18 +45,18 @@ def _note(program: Program, known: set[Equation | Program]) -> None:
 def _verify(program: Program, since: str, known: set[Equation | Program]) -> None:
     if program in known:
         return
-    defined: set[Var] = set()
+    defined_vars: set[Var] = set()
 
     def define(variables: Sequence[Var], where: str) -> None:
         for var in variables:
-            if var in defined:
+            if var in defined_vars:
                 raise ProgramError(f"{where}: {var} is defined twice{since}")
-            defined.add(var)
+            defined_vars.add(var)
 
     define(program.inputs, "inputs")
     for eqn in program.equations:
         for atom in eqn.inputs:
-            if isinstance(atom, Var) and atom not in defined:
+            if isinstance(atom, Var) and atom not in defined_vars:
                 raise ProgramError(f"{eqn}: {atom} is used before it is defined{since}")
         define(eqn.outputs, eqn.op.name)
         if eqn in known:
@@ -65,16 +65,16 @@ def _verify(program: Program, since: str, known: set[Equation | Program]) -> Non
         for _, inner in subprograms(eqn.params):
             _verify(inner, since, known)
     for atom in program.outputs:
-        if isinstance(atom, Var) and atom not in defined:
+        if isinstance(atom, Var) and atom not in defined_vars:
             raise ProgramError(f"output {atom} is never defined{since}")
 
 
 def _check_types(eqn: Equation, since: str) -> None:
-    found = eqn.op.type_rule(*[a.aval for a in eqn.inputs], **eqn.params)
-    inferred = tuple(found) if eqn.op.multiple_results else (found,)
-    if len(inferred) != len(eqn.outputs):
-        raise ProgramError(f"{eqn}: {eqn.op.name} gives {len(inferred)} results, not {len(eqn.outputs)}{since}")
-    for var, aval in zip(eqn.outputs, inferred, strict=True):
+    rule_types = eqn.op.type_rule(*[a.aval for a in eqn.inputs], **eqn.params)
+    inferred_types = tuple(rule_types) if eqn.op.multiple_results else (rule_types,)
+    if len(inferred_types) != len(eqn.outputs):
+        raise ProgramError(f"{eqn}: {eqn.op.name} gives {len(inferred_types)} results, not {len(eqn.outputs)}{since}")
+    for var, aval in zip(eqn.outputs, inferred_types, strict=True):
         if _kind(var.aval) != _kind(aval):
             raise ProgramError(f"{eqn}: the type rule of {eqn.op.name} gives {aval.str_short()}{since}")
 

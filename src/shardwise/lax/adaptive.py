@@ -68,4 +68,4 @@ if _typing.TYPE_CHECKING:  # what `shardwise.lax` imports
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
 
     def __getattr__(name: str) -> _typing.Any:
-        return getattr(_importlib.import_module("shardwise.lax"), name)  # what is made or imported on demand
+        return getattr(_importlib.import_module("shardwise.lax"), name)  # for names that are made or imported on demand

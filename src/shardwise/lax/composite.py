@@ -41,13 +41,13 @@ def composite(decomposition: Callable[..., Any], name: Any, version: int = 0) ->
 
 
 class Token:
-    """Stands for "what was done before": for the array `buf`, if there is one. Programs run in order."""
+    """Stands for all earlier work: for the array `buf`, if there is one. Programs run in order."""
 
     def __init__(self, buf: Array | None) -> None:
         self._buf = buf
 
     def block_until_ready(self) -> None:
-        """Return once what was done before is done."""
+        """Return once all earlier work is done."""
         if self._buf is not None:
             self._buf.block_until_ready()
 

@@ -58,7 +58,7 @@ def ragged_dot_general(
 
     Where that dim is free, each group meets its own part of `rhs` (which has a dim over groups); where it is
     contracted, each group gives its own result (along a new first dim); where it is a batch dim, groups make no
-    difference. Only rows of a group meet its part of `rhs`: what that holds is without effect on others, NaNs too.
+    difference. Only rows of a group meet its part of `rhs`: its elements are without effect on others, NaNs too.
 
     Args:
         precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
@@ -79,10 +79,10 @@ def ragged_dot_general(
         raise NotImplementedError("group_offset is not supported; cut lhs and group_sizes before the call.")
     a, b, sizes = (as_array(as_value(x)) for x in (lhs, rhs, group_sizes))
     numbers = ragged_dot_dimension_numbers
-    (contracted, _), (batch, _) = numbers.dot_dimension_numbers
+    (contracted_dims, _), (batch, _) = numbers.dot_dimension_numbers
     dtype = None if preferred_element_type is None else check_requested(preferred_element_type, "ragged_dot_general")
-    by_group = not {*numbers.lhs_ragged_dimensions}.isdisjoint(contracted)
-    ndim = a.ndim + b.ndim - 2 * len(contracted) - len(batch) - len(numbers.rhs_group_dimensions) + by_group
+    by_group = not {*numbers.lhs_ragged_dimensions}.isdisjoint(contracted_dims)
+    ndim = a.ndim + b.ndim - 2 * len(contracted_dims) - len(batch) - len(numbers.rhs_group_dimensions) + by_group
     return bind(
         ragged_dot_general_p,
         a,

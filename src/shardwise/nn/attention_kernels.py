@@ -45,7 +45,7 @@ class Options:
     Attributes:
         scale: a factor of the products; of the bias, too, if `scales_bias`.
         cap: products come between -cap and cap, by a tanh; None for none.
-        low: what stands for a product that is not to be used.
+        low: the value in place of a product that is not to be used.
         allowed: from `Operands.rest` the products to use, bool broadcastable to [B, K, N / K, T, S], or None for all; and the
             queries to use, bool broadcastable to [B, T], or None.
         forward, backward: the kernels; without the second there are no derivatives.
@@ -136,10 +136,10 @@ def _backward(options: Options, saved: Any, cotangents: tuple[Array, Any]) -> tu
             ct_products = ct_products * (1 - capped * capped)
         whole = ct_products * np.float32(options.scale)
         ct_bias = None if bias is None else _sum_to_bias(whole if options.scales_bias else ct_products, bias)
-        scaled = whole.astype(q.dtype)
+        scaled_values = whole.astype(q.dtype)
         ct_v = jnp.einsum("bkgts,btkgh->bskh", weights.astype(v.dtype), narrow, preferred_element_type=np.float32)
-        ct_q = jnp.einsum("bkgts,bskh->btkgh", scaled, k, preferred_element_type=np.float32)
-        ct_k = jnp.einsum("bkgts,btkgh->bskh", scaled, _by_heads(q, groups), preferred_element_type=np.float32)
+        ct_q = jnp.einsum("bkgts,bskh->btkgh", scaled_values, k, preferred_element_type=np.float32)
+        ct_k = jnp.einsum("bkgts,btkgh->bskh", scaled_values, _by_heads(q, groups), preferred_element_type=np.float32)
         ct_q = lax.reshape(ct_q, q.shape).astype(q.dtype)
         ct_k, ct_v = ct_k.astype(k.dtype), ct_v.astype(v.dtype)
         ct_sinks = None

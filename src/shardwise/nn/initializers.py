@@ -95,8 +95,8 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
 
-        wanted = _dtype(dtype)
-        return random.uniform(key, shape, wanted, out_sharding=out_sharding) * jnp.array(scale, wanted)
+        result_dtype = _dtype(dtype)
+        return random.uniform(key, shape, result_dtype, out_sharding=out_sharding) * jnp.array(scale, result_dtype)
 
     return init
 
@@ -112,8 +112,8 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
 
-        wanted = _dtype(dtype)
-        return random.normal(key, shape, wanted, out_sharding=out_sharding) * jnp.array(stddev, wanted)
+        result_dtype = _dtype(dtype)
+        return random.normal(key, shape, result_dtype, out_sharding=out_sharding) * jnp.array(stddev, result_dtype)
 
     return init
 
@@ -130,9 +130,9 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
 
-        wanted = _dtype(dtype)
-        values = random.truncated_normal(key, lower, upper, shape, wanted, out_sharding=out_sharding)
-        return values * jnp.array(stddev, wanted)
+        result_dtype = _dtype(dtype)
+        values = random.truncated_normal(key, lower, upper, shape, result_dtype, out_sharding=out_sharding)
+        return values * jnp.array(stddev, result_dtype)
 
     return init
 
@@ -194,14 +194,14 @@ def variance_scaling(
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
         sizes = shape_tuple(shape, "initializer shape")
-        wanted = _dtype(dtype)
+        result_dtype = _dtype(dtype)
         fans = _fans(sizes, in_axis, out_axis, batch_axis)
         if mode not in _MODES:
             raise ValueError(
                 f"invalid mode for variance scaling initializer: {mode!r}; expected one of {', '.join(_MODES)}."
             )
-        variance = jnp.array(scale / _MODES[mode](*fans), wanted)
-        return _sample_scaled(distribution, key, sizes, wanted, variance, out_sharding)
+        variance = jnp.array(scale / _MODES[mode](*fans), result_dtype)
+        return _sample_scaled(distribution, key, sizes, result_dtype, variance, out_sharding)
 
     return init
 
@@ -351,17 +351,17 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
 
         _no_out_sharding("orthogonal", out_sharding)
-        sizes, wanted = shape_tuple(shape, "orthogonal shape"), _dtype(dtype)
+        sizes, result_dtype = shape_tuple(shape, "orthogonal shape"), _dtype(dtype)
         if len(sizes) < 2:
             raise ValueError(f"orthogonal initializer requires at least a 2D shape, got {sizes}.")
         if 0 in sizes:
-            return jnp.zeros(sizes, wanted)
+            return jnp.zeros(sizes, result_dtype)
         columns = sizes[column_axis]
         rows = math.prod(sizes) // columns
-        q = random.orthogonal(key, rows, (), wanted, columns)
+        q = random.orthogonal(key, rows, (), result_dtype, columns)
         d = column_axis % len(sizes)
         q = jnp.moveaxis(jnp.reshape(q, (*sizes[:d], *sizes[d + 1 :], columns)), -1, d)
-        return jnp.array(scale, wanted) * q
+        return jnp.array(scale, result_dtype) * q
 
     return init
 
@@ -380,14 +380,14 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
         _no_out_sharding("delta_orthogonal", out_sharding)
-        sizes, wanted = shape_tuple(shape, "delta_orthogonal shape"), _dtype(dtype)
+        sizes, result_dtype = shape_tuple(shape, "delta_orthogonal shape"), _dtype(dtype)
         if len(sizes) not in (3, 4, 5):
             raise ValueError(f"Delta orthogonal initializer requires a 3D, 4D or 5D shape, got {sizes}.")
         if sizes[-1] < sizes[-2]:
             raise ValueError(
                 f"delta_orthogonal: `fan_in` must be less or equal than `fan_out`, got {sizes[-2]} and {sizes[-1]}."
             )
-        matrix = orthogonal(scale, column_axis, wanted)(key, sizes[-2:])
+        matrix = orthogonal(scale, column_axis, result_dtype)(key, sizes[-2:])
         middle = tuple((n - 1) // 2 for n in sizes[:-2])
         around = [(at, n - 1 - at) for at, n in zip(middle, sizes[:-2], strict=True)]
         return jnp.pad(jnp.expand_dims(matrix, tuple(range(len(middle)))), [*around, (0, 0), (0, 0)])

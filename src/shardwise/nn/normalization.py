@@ -99,8 +99,8 @@ def _log_softmax(x: Any, axis: Any, where: Any) -> Array:
     x = array("log_softmax", x)
     axes = _axes(axis, x)
     greatest = lax.stop_gradient(_greatest(x, axes, where))
-    shifted = (x if where is None else jnp.where(where, x, -np.inf)) - greatest
-    result = shifted - jnp.log(jnp.sum(jnp.exp(shifted), axes, keepdims=True, where=where))
+    shifted_values = (x if where is None else jnp.where(where, x, -np.inf)) - greatest
+    result = shifted_values - jnp.log(jnp.sum(jnp.exp(shifted_values), axes, keepdims=True, where=where))
     return result if where is None else jnp.where(where, result, -np.inf)
 
 
@@ -263,14 +263,14 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1
         warnings.warn(
             f"jax.nn.one_hot input should be integer-typed; got dtype={code.dtype}.", DeprecationWarning, stacklevel=2
         )
-    wanted = default_dtype("f") if dtype is None else check_requested(dtype, "one_hot")
+    result_dtype = default_dtype("f") if dtype is None else check_requested(dtype, "one_hot")
     if isinstance(axis, str):
         devices = lax.axis_size(axis)
         if classes != devices:
             raise ValueError(f"one_hot over mesh axis {axis!r} of size {devices} needs as many classes, got {classes}.")
-        return as_array(astype(jnp.equal(code, lax.axis_index(axis)), wanted))
+        return as_array(astype(jnp.equal(code, lax.axis_index(axis)), result_dtype))
     d = canonical_axis(axis, code.ndim + 1)
     sizes = [1] * (code.ndim + 1)
     sizes[d] = classes
     wide = lax.expand_dims(astype(code, code.dtype), (d,))
-    return as_array(astype(lax.eq(wide, lax.broadcasted_iota(code.dtype, sizes, d)), wanted))
+    return as_array(astype(lax.eq(wide, lax.broadcasted_iota(code.dtype, sizes, d)), result_dtype))

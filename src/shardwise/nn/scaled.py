@@ -34,7 +34,7 @@ def scaled_matmul(
             [64., 64.]]], dtype=float32)
     """
     a, b, a_scales, b_scales = (jnp.asarray(x) for x in (lhs, rhs, lhs_scales, rhs_scales))
-    wanted = check_requested(preferred_element_type, "scaled_matmul")
+    result_dtype = check_requested(preferred_element_type, "scaled_matmul")
     shapes = [x.shape for x in (a, b, a_scales, b_scales)]
     if any(len(s) != 3 for s in shapes):
         raise ValueError(f"scaled_matmul takes 3-dimensional arrays, got shapes {shapes}.")
@@ -53,7 +53,7 @@ def scaled_matmul(
             f"scaled_matmul: {a_scales.shape[2]} scales do not divide the contracted size, {a.shape[2]}, in blocks."
         )
     products = lax.dot_general(_apply_scales(a, a_scales), _apply_scales(b, b_scales), (((2,), (2,)), ((0,), (0,))))
-    return products.astype(wanted)
+    return products.astype(result_dtype)
 
 
 def _apply_scales(x: Array, scales: Array) -> Array:

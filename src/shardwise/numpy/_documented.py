@@ -1,4 +1,4 @@
-"""Docstrings of the elementwise functions that are made from ops: what they take and give, and an example of each.
+"""Docstrings of the elementwise functions that are made from ops: their operands and results, and an example of each.
 
 `tests/test_docstrings.py` runs the examples.
 """
@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-# By name: the arguments of a call, with what is done to its result, and what Python shows of that.
+# By name: the arguments of a call, a change of its result, and the text that Python shows then.
 _EXAMPLES: Final = {
     "exp": ("(jnp.array([0.0, 1.0])).round(3)", "Array([1.   , 2.718], dtype=float32)"),
     "expm1": ("(jnp.array([0.0, 1.0])).round(3)", "Array([0.   , 1.718], dtype=float32)"),
@@ -64,7 +64,7 @@ def document(function: Callable[..., Any], name: str, doc: str, takes: str) -> C
 
 
 def as_ufunc(doc: str | None, operands: str) -> str:
-    """`doc` of a function with what its `ufunc` takes, in front of the example."""
+    """`doc` of a function with the operands of its `ufunc`, in front of the example."""
     before, example = inspect.cleandoc(doc or "").split(">>>", 1)
     takes = f"A `ufunc`: `args` {operands}, by position; NotImplementedError for `out` and `where`, as arrays are immutable."
     return f"{before}{takes}\n\n>>>{example}"

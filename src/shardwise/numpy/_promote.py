@@ -79,7 +79,7 @@ def number(x: int | float, t: ShapedArray) -> Literal | None:
 
 
 def plain_number(x: Any, beside: Array) -> Literal | None:
-    """A Python number as a constant beside an array of real numbers that it does not promote; None for what is none, or does."""
+    """A Python number as a constant beside an array of real numbers that it does not promote; None for others, and for numbers that do."""
     t = beside.aval
     plain = (x.__class__ is float or x.__class__ is int) and t.dtype in _REAL
     return number(x, t) if plain else None
@@ -405,9 +405,9 @@ def _merged_spec(name: str, ndim: int, xs: Sequence[Value]) -> PartitionSpec:
     for x in xs:
         for dim, axes in enumerate(x.aval.spec, ndim - x.ndim):
             if axes and merged[dim] and axes != merged[dim]:
-                shown = ", ".join(x.aval.str_short() for x in xs)
+                type_list = ", ".join(x.aval.str_short() for x in xs)
                 raise elementwise_error(
-                    f"{name} got operands whose shardings clash when broadcast: {shown}. Reshard one."
+                    f"{name} got operands whose shardings clash when broadcast: {type_list}. Reshard one."
                 )
             merged[dim] = axes or merged[dim]
     return PartitionSpec(*[axes or None for axes in merged])

@@ -287,8 +287,10 @@ class ufunc:
         size = x.shape[axis]
         longest = size
         if not isinstance(starts, Tracer):
-            known = concrete(starts, "indices of reduceat").astype(np.int64)
-            longest = max(0, min(size, int((np.append(known[1:], size) - np.maximum(known, -1)).max(initial=0)) - 1))
+            host_values = concrete(starts, "indices of reduceat").astype(np.int64)
+            longest = max(
+                0, min(size, int((np.append(host_values[1:], size) - np.maximum(host_values, -1)).max(initial=0)) - 1)
+            )
         x, starts = as_array(astype(x, dtype)), as_array(astype(starts, default_dtype("i")))
         stops = lax.concatenate([starts[1:], lax.full((1,), size, starts.dtype)], 0)  # type: ignore[index]
         stops = lax.min(stops, lax.full((), size, starts.dtype))

@@ -66,7 +66,7 @@ def basic_view(x: ArrayImpl, index: Any) -> Array | None:
 
 
 def basic_data(x: ArrayImpl, index: Any) -> np.ndarray[Any, Any]:
-    """The dense value of ``x[index]`` for an index without arrays: a view, but of what is small a copy, as a view keeps all of
+    """The dense value of ``x[index]`` for an index without arrays: a view, but a copy of a small part, as a view keeps all of
     `x` in memory."""
     if type(index) is int and x.ndim and (n := x.shape[0]) and -(2**31) <= index < 2**31:
         at = index + n if index < 0 else index

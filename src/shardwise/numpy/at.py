@@ -172,10 +172,10 @@ def update_index(
     wrap_negative_indices: bool = True,
 ) -> Array:
     """`x` with `values` put (`combine` '') or combined ('add', 'sub', 'mul', 'min', 'max') into ``x[index]``."""
-    parsed = GatherScatterMode.from_any(mode)
+    gather_mode = GatherScatterMode.from_any(mode)
     if type(x) is ArrayImpl and not combine and wrap_negative_indices and out_sharding is None and is_eager():
         key = index_key(index)
-        place = None if key is None else _window_place(x._sig.aval.shape, key, parsed)
+        place = None if key is None else _window_place(x._sig.aval.shape, key, gather_mode)
         if place is not None:
             scalar = plain_number(values, x) if x._sig.aval.mesh is None else None
             if scalar is None:
@@ -183,9 +183,9 @@ def update_index(
                 scalar = values if _is_plain_scalar(x, values) else None
             if scalar is not None:
                 return _put(x, scalar, *place)
-    items = _settle_items(x, index, parsed, wrap_negative_indices)
+    items = _settle_items(x, index, gather_mode, wrap_negative_indices)
     y = _operand_value(values, x)
-    options = dict(mode=parsed, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+    options = dict(mode=gather_mode, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
     dtype, weak = x.dtype, x.weak_type
     if not safe_to_cast(y, x):
         warnings.warn(
@@ -470,8 +470,8 @@ def apply_index(
     wrap_negative_indices: bool = True,
 ) -> Array:
     """`x` with `func` applied to the elements of ``x[index]``, as often as each is indexed."""
-    parsed = GatherScatterMode.from_any(mode)
-    items = _settle_items(x, index, parsed, wrap_negative_indices)
+    gather_mode = GatherScatterMode.from_any(mode)
+    items = _settle_items(x, index, gather_mode, wrap_negative_indices)
     result = result_dims(items)
     update, vectors, numbers, unique, wraps = _scatter_operands(
         x, items, result, np.zeros((), np.bool_), wrap_negative_indices
@@ -482,7 +482,7 @@ def apply_index(
         func,
         numbers,
         update.shape,
-        mode=parsed,
+        mode=gather_mode,
         indices_are_sorted=indices_are_sorted,
         unique_indices=unique_indices or unique,
         wrap_negative=wraps,

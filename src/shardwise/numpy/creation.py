@@ -87,16 +87,16 @@ def array(
         raise NotImplementedError(
             f"array: order={order!r} is not supported; arrays have no memory order. Use order='K'."
         )
-    wanted = requested_dtype("array", dtype)
+    result_dtype = requested_dtype("array", dtype)
     if isinstance(object, Array):
         _refuse_move("array", object, device)
-        result = _copy_buffer(object, wanted) if copy else as_array(value("array", object))
-        if wanted is not None:
-            result = as_array(cast(result, wanted))
+        result = _copy_buffer(object, result_dtype) if copy else as_array(value("array", object))
+        if result_dtype is not None:
+            result = as_array(cast(result, result_dtype))
     else:
-        result = _from_host(_drop_mask(object) if copy or wanted is not None else object, wanted)
+        result = _from_host(_drop_mask(object) if copy or result_dtype is not None else object, result_dtype)
         if not isinstance(result, Tracer) and (_no_nans() or _no_infs() or not get_abstract_mesh().empty):
-            result = bind(copy_p, result)  # new arrays live on the mesh in context; what ops give is checked
+            result = bind(copy_p, result)  # new arrays live on the mesh in context; results of ops are checked
     if result.ndim < ndmin:
         result = lax.expand_dims(result, range(ndmin - result.ndim))
     if out_sharding is not None:
@@ -271,10 +271,10 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     Array([ 1, -1], dtype=int32)
     """
     v = value("astype", x)
-    wanted: Any = default_dtype("f") if dtype is None else check_requested(dtype, "astype")
-    if issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind == "b":
+    result_dtype: Any = default_dtype("f") if dtype is None else check_requested(dtype, "astype")
+    if issubdtype(v.dtype, np.complexfloating) and np.dtype(result_dtype).kind == "b":
         v = lax.ne(as_array(v), as_array(np.zeros((), v.dtype)))
-    elif issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind != "c":
+    elif issubdtype(v.dtype, np.complexfloating) and np.dtype(result_dtype).kind != "c":
         import warnings
 
         warnings.warn(
@@ -285,9 +285,9 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
         v = lax.real(v)
     result = as_array(v)
     _refuse_move("astype", result, device)
-    if copy and result.dtype == wanted and not result.weak_type:
-        result = _copy_buffer(result, wanted)
-    return place_created(as_array(cast(result, wanted)), device)
+    if copy and result.dtype == result_dtype and not result.weak_type:
+        result = _copy_buffer(result, result_dtype)
+    return place_created(as_array(cast(result, result_dtype)), device)
 
 
 def scalar_array(x: Any, dtype: Any) -> Array:
@@ -339,8 +339,8 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     Array([[0., 0.],
            [0., 0.]], dtype=float32)
     """
-    wanted = requested_dtype("zeros", dtype) or default_dtype("f")
-    return _fill_array("zeros", shape, literal(0, wanted), device, out_sharding)
+    result_dtype = requested_dtype("zeros", dtype) or default_dtype("f")
+    return _fill_array("zeros", shape, literal(0, result_dtype), device, out_sharding)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -354,8 +354,8 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
     Array([[1, 1],
            [1, 1]], dtype=int32)
     """
-    wanted = requested_dtype("ones", dtype) or default_dtype("f")
-    return _fill_array("ones", shape, literal(1, wanted), device, out_sharding)
+    result_dtype = requested_dtype("ones", dtype) or default_dtype("f")
+    return _fill_array("ones", shape, literal(1, result_dtype), device, out_sharding)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -372,8 +372,8 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     Array([[0., 0.],
            [0., 0.]], dtype=float32)
     """
-    wanted = requested_dtype("empty", dtype) or default_dtype("f")
-    return _fill_array("empty", shape, literal(0, wanted), device, out_sharding)
+    result_dtype = requested_dtype("empty", dtype) or default_dtype("f")
+    return _fill_array("empty", shape, literal(0, result_dtype), device, out_sharding)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -387,11 +387,11 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     Array([[7, 7],
            [7, 7]], dtype=int32, weak_type=True)
     """
-    wanted = requested_dtype("full", dtype)
-    v = value("full", fill_value if wanted is None else wide_int(fill_value, wanted), 1)
-    if wanted is not None:
-        refuse_complex_scalar("jnp.full", fill_value, wanted)
-        v = cast(v, wanted)
+    result_dtype = requested_dtype("full", dtype)
+    v = value("full", fill_value if result_dtype is None else wide_int(fill_value, result_dtype), 1)
+    if result_dtype is not None:
+        refuse_complex_scalar("jnp.full", fill_value, result_dtype)
+        v = cast(v, result_dtype)
     if isinstance(v, Literal):
         if device is not None:
             v = literal(v.value, v.dtype, False)
@@ -462,14 +462,14 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out_sharding: Any) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = value(name, 0 if type(a) is int else a)  # a number may be too large for its type, which alone matters here
-    wanted, weak = requested_dtype(name, dtype), False
-    if wanted is None:
-        wanted, weak = dtype_of(a), is_weak(a)
+    result_dtype, weak = requested_dtype(name, dtype), False
+    if result_dtype is None:
+        result_dtype, weak = dtype_of(a), is_weak(a)
     sizes = shape_of(a) if shape is None else shape_tuple(shape, name)
     if not weak:
-        refuse_complex_scalar(f"jnp.{name}", fill, wanted)
-    number = value(name, wide_int(fill, wanted), 1)
-    number = convert(number, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
+        refuse_complex_scalar(f"jnp.{name}", fill, result_dtype)
+    number = value(name, wide_int(fill, result_dtype), 1)
+    number = convert(number, result_dtype, weak) if isinstance(number, Literal) else cast(number, result_dtype)
     if isinstance(number, Array) and number.ndim:
         return place_created(broadcast_to_shape(number, sizes), device)
     if out_sharding is not None:

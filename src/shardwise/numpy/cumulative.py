@@ -48,19 +48,19 @@ def _accumulate(
 ) -> Array:
     no_out(name, out)
     x = array(name, a)
-    wanted = requested_dtype(name, dtype)
+    result_dtype = requested_dtype(name, dtype)
     if axis is None or not x.ndim:
         if axis is not None:
             canonical_axis(axis, int(x.aval.weak_type))  # Python's numbers are taken for vectors of one
         x, d = lax.reshape(x, (x.size,)), 0
     else:
         d = canonical_axis(axis, x.ndim)
-    if wanted is None:
-        wanted = reduction_dtype(x.dtype) if promote else default_dtype("i") if is_bool(x.dtype) else x.dtype
-    if is_bool(wanted):
-        counted = astype(astype(x, wanted), default_dtype("i"))
-        return as_array(astype(accumulate(as_array(counted), d), wanted))
-    return accumulate(as_array(cast_as_asked(x, wanted)), d)
+    if result_dtype is None:
+        result_dtype = reduction_dtype(x.dtype) if promote else default_dtype("i") if is_bool(x.dtype) else x.dtype
+    if is_bool(result_dtype):
+        counted = astype(astype(x, result_dtype), default_dtype("i"))
+        return as_array(astype(accumulate(as_array(counted), d), result_dtype))
+    return accumulate(as_array(cast_as_asked(x, result_dtype)), d)
 
 
 @shown_call("axis dtype out")

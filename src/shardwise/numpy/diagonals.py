@@ -90,9 +90,9 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
     Array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    wanted = requested_dtype("eye", dtype) or default_dtype("f")
+    result_dtype = requested_dtype("eye", dtype) or default_dtype("f")
     n, m = _sizes("eye", N, M)
-    return place_created(as_array(astype(_diagonal_mask(n, m, k), wanted)), device)
+    return place_created(as_array(astype(_diagonal_mask(n, m, k), result_dtype)), device)
 
 
 def _sizes(name: str, N: Any, M: Any) -> tuple[int, int]:
@@ -121,8 +121,8 @@ def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
     Array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
-    wanted = requested_dtype("tri", dtype) or np.dtype(np.float32)
-    return as_array(astype(_triangle(*_sizes("tri", N, M), k), wanted))
+    result_dtype = requested_dtype("tri", dtype) or np.dtype(np.float32)
+    return as_array(astype(_triangle(*_sizes("tri", N, M), k), result_dtype))
 
 
 @composed_function(1)
@@ -272,14 +272,14 @@ def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     Array(5, dtype=int32)
     """
     no_out("trace", out)
-    wanted = requested_dtype("trace", dtype)
+    result_dtype = requested_dtype("trace", dtype)
     k = concrete_int(offset, "offset of trace")
     x = _plane_last("trace", a, axis1, axis2)
     if x.aval.mesh is None:
-        return reductions.sum(_diagonal(x, k), axis=-1, dtype=wanted)
+        return reductions.sum(_diagonal(x, k), axis=-1, dtype=result_dtype)
     # A diagonal of split dims has no sharding of its own, their sum has.
     kept = where_(_mask_for(x, _diagonal_mask(x.shape[-2], x.shape[-1], k)), x, zero_like(x))
-    return reductions.sum(kept, axis=(-2, -1), dtype=wanted)
+    return reductions.sum(kept, axis=(-2, -1), dtype=result_dtype)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:

@@ -191,7 +191,7 @@ def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
         n = len(shape) - len(term.replace("...", "", 1))
         inputs.append(term.replace("...", dots[broadcast - n :], 1))
     if arrow:
-        output = output.replace("...", dots, 1)  # without the dots, what they stand for is summed
+        output = output.replace("...", dots, 1)  # without the dots, their dims are summed
     else:
         count = Counter("".join(inputs))
         output = dots + "".join(sorted(c for c, n in count.items() if n == 1 and c not in dots))
@@ -301,7 +301,7 @@ class _Steps:
         shared = [c for c in left if c in right]
         order = output if output is not None else left
         batch = sorted((c for c in shared if c in wanted), key=order.index)
-        contracted = [c for c in shared if c not in wanted]
+        contracted_dims = [c for c in shared if c not in wanted]
         left_free = "".join(c for c in left if c not in shared)
         right_free = "".join(c for c in right if c not in shared)
         swapped = (
@@ -313,7 +313,7 @@ class _Steps:
             x, left, left_free, y, right, right_free = y, right, right_free, x, left, left_free
         labels = "".join(batch) + left_free + right_free
         numbers = (
-            ([left.index(c) for c in contracted], [right.index(c) for c in contracted]),
+            ([left.index(c) for c in contracted_dims], [right.index(c) for c in contracted_dims]),
             ([left.index(c) for c in batch], [right.index(c) for c in batch]),
         )
         extra: dict[str, Any] = {}

@@ -316,12 +316,12 @@ def _check_freq(name: str, n: Any, d: Any) -> None:
 
 
 def _frequencies(name: str, steps: np.ndarray[Any, Any], n: int, d: Any, dtype: Any, device: Any) -> Array:
-    wanted = default_dtype("f") if dtype is None else check_requested(dtype, f"jax.numpy.fft.{name}")
-    real = to_floating(wanted)
+    result_dtype = default_dtype("f") if dtype is None else check_requested(dtype, f"jax.numpy.fft.{name}")
+    real = to_floating(result_dtype)
     k = as_array(steps.astype(real))  # type: ignore[arg-type]
     span = lax.mul(convert(d, real), literal(n, real)) if isinstance(d, Array) else literal(d * n, real)
     out = lax.div(k, span)
-    out = as_array(convert(out, wanted))
+    out = as_array(convert(out, result_dtype))
     if device is None:
         return out
 

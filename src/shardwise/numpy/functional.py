@@ -101,12 +101,12 @@ def _map_over_loops(call: Callable[..., Any], xs: list[Array], signature: str | 
     # Dims of size 1 that broadcast are dropped instead, so that nothing is computed twice.
     operands = []
     for x, loop in zip(xs, loops, strict=True):
-        padded = (1,) * (len(shape) - len(loop)) + loop
-        ones = [d for d, (n, m) in enumerate(zip(padded, shape, strict=True)) if n == 1 and m != 1]
-        gone = [d - (len(shape) - len(loop)) for d in ones if d >= len(shape) - len(loop)]
+        padded_values = (1,) * (len(shape) - len(loop)) + loop
+        ones = [d for d, (n, m) in enumerate(zip(padded_values, shape, strict=True)) if n == 1 and m != 1]
+        dims_gone = [d - (len(shape) - len(loop)) for d in ones if d >= len(shape) - len(loop)]
         operands.append(
             (
-                lax.squeeze(x, gone) if gone else x,
+                lax.squeeze(x, dims_gone) if dims_gone else x,
                 [d not in ones and d >= len(shape) - len(loop) for d in range(len(shape))],
             )
         )

@@ -121,14 +121,14 @@ def take_index(
     Raises TypeError and IndexError for an invalid index of `x`; see `parse`.
     """
     default = GatherScatterMode.PROMISE_IN_BOUNDS if SHOWING.get() else GatherScatterMode.CLIP
-    parsed = default if mode is None else GatherScatterMode.from_any(mode)
-    checked = mode is None or parsed is GatherScatterMode.PROMISE_IN_BOUNDS
+    gather_mode = default if mode is None else GatherScatterMode.from_any(mode)
+    checked = mode is None or gather_mode is GatherScatterMode.PROMISE_IN_BOUNDS
     items = [
-        settle_item(i, x.shape, parsed, wrap_negative_indices, keep_outside=True, checked=checked)
+        settle_item(i, x.shape, gather_mode, wrap_negative_indices, keep_outside=True, checked=checked)
         for i in parse(x.shape, index)
     ]
     options = dict(
-        mode=parsed, fill_value=fill_value, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices
+        mode=gather_mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices
     )
     wrap = wrap_negative_indices
     if out_sharding is None:
@@ -145,18 +145,20 @@ def _take_items(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> 
     if not lookups and not windows:
         y = cut(x, items)
         dims = [item.dim for item in items if isinstance(item, (Cut, Pick))]
-        gone = [d for d, item in zip(dims, (i for i in items if i is not None), strict=True) if isinstance(item, Pick)]
+        dims_gone = [
+            d for d, item in zip(dims, (i for i in items if i is not None), strict=True) if isinstance(item, Pick)
+        ]
     elif all(item.dim is None or not item.array.ndim for item in lookups) and (empty := _empty_dims(x, lookups)):
         raise IndexError(f"index is out of bounds for axis {empty[0]} with size 0")
     elif clamps(options["mode"]) and all(item.dim is not None and not item.array.ndim for item in lookups):
         y = _slice_at(x, items, wrap)
-        gone = [item.dim for item in items if isinstance(item, (Pick, Lookup)) and item.dim is not None]
+        dims_gone = [item.dim for item in items if isinstance(item, (Pick, Lookup)) and item.dim is not None]
     elif 0 in (shape := result.shape(items)):  # nothing is read, so that dims of `x` may be empty, too
         return _empty(x, tuple(shape))
     else:
-        y, gone = _gather_dims(cut(x, items), items, result, lookups, options, wrap), []
-    if gone:
-        y = lax.squeeze(y, gone)
+        y, dims_gone = _gather_dims(cut(x, items), items, result, lookups, options, wrap), []
+    if dims_gone:
+        y = lax.squeeze(y, dims_gone)
     places, _ = result.positions()
     backwards = [places[item.dim] for item in items if isinstance(item, Cut) and item.step < 0 and item.size > 1]
     if backwards:
@@ -388,17 +390,17 @@ def take(
     vectors = lax.expand_dims(as_array(index), (rank,))
     numbers = GatherDimensionNumbers((*range(d), *range(d + rank, rank + x.ndim - 1)), (d,), (d,))
     sizes = (*x.shape[:d], 1 if n else 0, *x.shape[d + 1 :])
-    parsed = GatherScatterMode.CLIP if mode in ("clip", "wrap") else GatherScatterMode.FILL_OR_DROP
+    gather_mode = GatherScatterMode.CLIP if mode in ("clip", "wrap") else GatherScatterMode.FILL_OR_DROP
     return gather_windows(
         x,
         vectors,
         numbers,
         sizes,
-        mode=parsed,
+        mode=gather_mode,
         fill_value=fill_value,
         unique_indices=unique_indices,
         indices_are_sorted=indices_are_sorted,
-        wrap_negative=parsed is GatherScatterMode.FILL_OR_DROP,
+        wrap_negative=gather_mode is GatherScatterMode.FILL_OR_DROP,
     )
 
 
@@ -467,9 +469,11 @@ def take_along_axis(
     again = tuple(i for i in range(rank) if i != d and i not in together and i not in whole)
     kept = [i for i in range(rank) if i not in whole]
     vectors = lax.expand_dims(lax.squeeze(index, whole) if whole else index, (len(kept),))
-    parsed = GatherScatterMode.from_any("fill" if mode is None else mode)
-    if parsed is GatherScatterMode.ONE_HOT:  # a product with rows of a single one: zeros where no element is asked for
-        parsed, fill_value = GatherScatterMode.FILL_OR_DROP, 0
+    gather_mode = GatherScatterMode.from_any("fill" if mode is None else mode)
+    if (
+        gather_mode is GatherScatterMode.ONE_HOT
+    ):  # a product with rows of a single one: zeros where no element is asked for
+        gather_mode, fill_value = GatherScatterMode.FILL_OR_DROP, 0
     numbers = GatherDimensionNumbers(
         whole, tuple(sorted((d, *again))), (d,), together, tuple(kept.index(i) for i in together)
     )
@@ -478,7 +482,7 @@ def take_along_axis(
         vectors,
         numbers,
         tuple(x.shape[i] if i in whole else min(x.shape[i], 1) for i in range(rank)),
-        mode=parsed,
+        mode=gather_mode,
         fill_value=fill_value,
         wrap_negative=wrap_negative_indices is not False and not isdtype(index.dtype, "unsigned integer"),
     )

@@ -96,8 +96,8 @@ def _concatenate(name: str, items: list[Array] | Array, axis: int, dtype: Any = 
 
 
 def _one_dtype(name: str, xs: Sequence[Array], dtype: Any) -> Sequence[Any]:
-    wanted = requested_dtype(name, dtype)
-    return promote_dtypes(*xs) if wanted is None else [astype(x, wanted) for x in xs]
+    result_dtype = requested_dtype(name, dtype)
+    return promote_dtypes(*xs) if result_dtype is None else [astype(x, result_dtype) for x in xs]
 
 
 def concatenate(arrays: Arrays, axis: int | None = 0, dtype: Any = None) -> Array:
@@ -357,15 +357,17 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     index = host_or_value("delete", obj, 1)
     if assume_unique_indices and is_integer(index.dtype):
         return _without(x, flat(as_array(index)), d)
-    known = concrete(index, "obj of delete, unless assume_unique_indices=True is passed,")
-    if is_integer(known.dtype):
-        keep[known] = False
-    elif not is_bool(known.dtype):
-        raise ValueError(f"delete takes positions or a mask as obj, got dtype {known.dtype}.")
-    elif known.shape != (n,):
-        raise ValueError(f"delete: a mask must have shape {(n,)}, one bool per slice along the dim, got {known.shape}.")
+    host_values = concrete(index, "obj of delete, unless assume_unique_indices=True is passed,")
+    if is_integer(host_values.dtype):
+        keep[host_values] = False
+    elif not is_bool(host_values.dtype):
+        raise ValueError(f"delete takes positions or a mask as obj, got dtype {host_values.dtype}.")
+    elif host_values.shape != (n,):
+        raise ValueError(
+            f"delete: a mask must have shape {(n,)}, one bool per slice along the dim, got {host_values.shape}."
+        )
     else:
-        keep = ~known
+        keep = ~host_values
     return _keep_rows(x, keep, d)
 
 
@@ -380,8 +382,8 @@ def _without(x: Array, index: Array, d: int) -> Array:
     index = lax.clamp(0, where_(lax.lt(index, zero_like(index)), lax.add(index, n), index), n)
     before = lax.sub(lax.sort(index), lax.iota(index.dtype, m))
     position = lax.iota(index.dtype, max(n - m, 0))
-    gone = searchsorted(before, position, right=True)
-    return take(x, lax.add(position, astype(gone, position.dtype)), d, mode="clip")
+    skip_counts = searchsorted(before, position, right=True)
+    return take(x, lax.add(position, astype(skip_counts, position.dtype)), d, mode="clip")
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:

@@ -84,10 +84,10 @@ def mean(
     no_out("mean", out)
     refuse_mask("mean", where)
     x = array("mean", a)
-    wanted = requested_dtype("mean", dtype)
-    if wanted is None:
-        wanted = to_inexact(x.dtype)
-    compute = WIDER.get(wanted, wanted)
+    result_dtype = requested_dtype("mean", dtype)
+    if result_dtype is None:
+        result_dtype = to_inexact(x.dtype)
+    compute = WIDER.get(result_dtype, result_dtype)
     if is_inexact(compute):
         total = sum(as_array(cast_as_asked(x, compute)), axis, keepdims=keepdims, where=where)
     else:
@@ -96,7 +96,7 @@ def mean(
         result = bind(two.div_p, total, constant(total, _size(x, axis)))
     else:
         result = lax.div(total, _count("mean", x, axis, where, total.dtype, keepdims))
-    return as_array(astype(result, wanted))
+    return as_array(astype(result, result_dtype))
 
 
 def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
@@ -179,14 +179,16 @@ def _variance(
         ddof = correction
     refuse_mask(name, where)
     x = array(name, a)
-    wanted = requested_dtype(name, dtype)
-    if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
-        raise ValueError(f"{name} of complex values cannot have the real dtype {wanted}; give a complex one or none.")
+    result_dtype = requested_dtype(name, dtype)
+    if result_dtype is not None and is_complex(x.dtype) and not is_complex(result_dtype):
+        raise ValueError(
+            f"{name} of complex values cannot have the real dtype {result_dtype}; give a complex one or none."
+        )
     base = to_inexact(x.dtype)
-    if wanted is None:
-        wanted, compute = _PARTS.get(base, base), base
+    if result_dtype is None:
+        result_dtype, compute = _PARTS.get(base, base), base
     else:
-        compute = wanted if is_inexact(wanted) else default_dtype("f")
+        compute = result_dtype if is_inexact(result_dtype) else default_dtype("f")
     compute = WIDER.get(compute, compute)
     x = as_array(astype(x, compute))
     center = mean_of(x, axis, where) if center is None else astype(array(name, center), compute)
@@ -203,7 +205,7 @@ def _variance(
     if where is None and isinstance(ddof, int | float):
         left = _size(x, axis) - ddof
         result = bind(two.div_p, total, constant(total, left))
-        if left <= 0:  # no constant: what divides by nothing has no slope, either
+        if left <= 0:  # no constant: a division by nothing has no slope, either
             result = where_(lax.full_like(total, False, np.bool_), result, constant(total, np.nan))
     else:
         count = _count(name, x, axis, where, real, keepdims)
@@ -211,7 +213,7 @@ def _variance(
         positive = lax.gt(count, zero_like(count))
         safe = where_(positive, count, constant(count, 1))
         result = where_(positive, lax.div(total, safe), constant(total, np.nan))
-    return as_array(astype(result, wanted))
+    return as_array(astype(result, result_dtype))
 
 
 def mean_of(x: Array, axis: Axis, where: Any) -> Array:
@@ -251,10 +253,10 @@ def std(
     Array(1., dtype=float32)
     """
     no_out("std", out)
-    wanted = requested_dtype("std", dtype)
-    if wanted is not None and not is_inexact(wanted):
-        raise ValueError(f"dtype argument to std must be inexact; got {wanted}")
-    return lax.sqrt(_variance("std", a, axis, wanted, ddof, keepdims, where, mean, correction))
+    result_dtype = requested_dtype("std", dtype)
+    if result_dtype is not None and not is_inexact(result_dtype):
+        raise ValueError(f"dtype argument to std must be inexact; got {result_dtype}")
+    return lax.sqrt(_variance("std", a, axis, result_dtype, ddof, keepdims, where, mean, correction))
 
 
 @shown_call("axis dtype out keepdims")
@@ -277,10 +279,10 @@ def nanmean(
     x = array("nanmean", a)
     if not is_inexact(x.dtype):
         return mean(x, axis, dtype, keepdims=keepdims, where=where)
-    wanted = requested_dtype("nanmean", dtype) or x.dtype
+    result_dtype = requested_dtype("nanmean", dtype) or x.dtype
     count = sum(lax.bitwise_not(isnan(x)), axis, default_dtype("i"), keepdims=keepdims, where=where)
-    total = nansum(x, axis, wanted, keepdims=keepdims, where=where)
-    return lax.div(total, astype(count, wanted))
+    total = nansum(x, axis, result_dtype, keepdims=keepdims, where=where)
+    return lax.div(total, astype(count, result_dtype))
 
 
 @shown_call("axis dtype out keepdims")

@@ -51,9 +51,9 @@ def _nan_position(
     x = array(name, a)
     if not is_inexact(x.dtype):
         return find(x, axis, keepdims=keepdims)
-    missing = isnan(x)
-    found = find(where_(missing, constant(x, least), x), axis, keepdims=keepdims)
-    nothing = all(missing, axis, keepdims=bool(keepdims))
+    nan_mask = isnan(x)
+    found = find(where_(nan_mask, constant(x, least), x), axis, keepdims=keepdims)
+    nothing = all(nan_mask, axis, keepdims=bool(keepdims))
     return where_(nothing, literal(-1, found.dtype), found)
 
 

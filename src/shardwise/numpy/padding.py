@@ -245,7 +245,7 @@ def _statistic(x: Array, widths: Pairs, lengths: Pairs | None, mode: str) -> Arr
 
 
 def _by_function(x: Array, widths: Pairs, function: Callable[..., Any], kwargs: dict[str, Any]) -> Array:
-    padded = lax.pad(x, zero_like(x), [(before, after, 0) for before, after in widths])
+    padded_values = lax.pad(x, zero_like(x), [(before, after, 0) for before, after in widths])
     for d, pair in enumerate(widths):
-        padded = apply_along_axis(function, d, padded, pair, d, kwargs)
-    return padded
+        padded_values = apply_along_axis(function, d, padded_values, pair, d, kwargs)
+    return padded_values

@@ -269,8 +269,8 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     if n < 2:
         return lax.full((0,), 0, to_complex(x.dtype))
     if strip_zeros:
-        known = concrete(x, "p of roots, unless strip_zeros=False is passed,")
-        leading = np.flatnonzero(known)
+        host_values = concrete(x, "p of roots, unless strip_zeros=False is passed,")
+        leading = np.flatnonzero(host_values)
         return _roots(lax.slice_in_dim(x, int(leading[0]) if len(leading) else n, None))
     return _roots_with_zeros(x)
 

@@ -59,10 +59,12 @@ def dot(
     Array([3, 7], dtype=int32)
     """
     a, b = array("dot", a, 0), array("dot", b, 1)
-    contracted: Any = ((), ())
+    contracted_dims: Any = ((), ())
     if a.ndim and b.ndim:
-        contracted = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
-    return _product(a, b, (contracted, ((), ())), precision, _result("dot", preferred_element_type, a, b), out_sharding)
+        contracted_dims = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
+    return _product(
+        a, b, (contracted_dims, ((), ())), precision, _result("dot", preferred_element_type, a, b), out_sharding
+    )
 
 
 @composed_function(2)
@@ -122,8 +124,8 @@ def matmul(
     y = lax.squeeze(b, b_drop) if b_drop else b
     moved = lambda d, dropped: d - sum(e < d for e in dropped)  # noqa: E731
     batch = ([moved(a_dims[i], a_drop) for i in both], [moved(b_dims[i], b_drop) for i in both])
-    contracted = ((x.ndim - 1,), (y.ndim - 1 - b_matrix,))
-    out = _product(x, y, (contracted, batch), precision, result, out_sharding)
+    contracted_dims = ((x.ndim - 1,), (y.ndim - 1 - b_matrix,))
+    out = _product(x, y, (contracted_dims, batch), precision, result, out_sharding)
     # dot_general gives batch dims, free dims of a (its rows last), free dims of b (its columns last).
     order = [*both, *a_only, *([count] if a_matrix else []), *b_only, *([count + 1] if b_matrix else [])]
     perm = tuple(sorted(range(len(order)), key=order.__getitem__))
@@ -249,11 +251,11 @@ def tensordot(
             raise TypeError(
                 f"tensordot over {n} axes exceeds the ranks of the operands, of shapes {a.shape} and {b.shape}."
             )
-        contracted = (tuple(range(a.ndim - n, a.ndim)), tuple(range(n)))
+        contracted_dims = (tuple(range(a.ndim - n, a.ndim)), tuple(range(n)))
     else:
-        contracted = _axis_pairs(axes, a.ndim, b.ndim)
+        contracted_dims = _axis_pairs(axes, a.ndim, b.ndim)
     result = _result("tensordot", preferred_element_type, a, b)
-    return _product(a, b, (contracted, ((), ())), precision, result, out_sharding)
+    return _product(a, b, (contracted_dims, ((), ())), precision, result, out_sharding)
 
 
 def _axis_pairs(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

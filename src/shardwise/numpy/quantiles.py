@@ -221,17 +221,17 @@ def _quantile(
     x = as_array(astype(x_, x_.dtype))
     dtype = x.dtype
     axes = canonical_axes(axis, x.ndim)
-    kept = [d for d in range(x.ndim) if d not in axes]
-    shape = tuple(x.shape[d] for d in kept)
+    kept_dims = [d for d in range(x.ndim) if d not in axes]
+    shape = tuple(x.shape[d] for d in kept_dims)
     n = x.size // max(1, int(np.prod(shape)))
     if not n and probabilities.size and 0 in [x.shape[d] for d in axes]:
         raise ValueError(f"{name}: no elements lie over axes {axes} of shape {x.shape}.")
-    rows = lax.reshape(lax.transpose(x, [*kept, *axes]), (*shape, n))
+    rows = lax.reshape(lax.transpose(x, [*kept_dims, *axes]), (*shape, n))
     p = as_array(astype(probabilities, np.dtype(np.float64 if dtype == np.float64 else np.float32)))
     if not n and not p.size:
         result = lax.full((*shape, 0), 0, dtype)
     elif weights is not None:
-        w = _rows(name, weights, x, axes, kept, shape, n)
+        w = _rows(name, weights, x, axes, kept_dims, shape, n)
         result = _weighted_quantile(rows, w, p, skip_nan)
     else:
         result = _interpolate(rows, p, method, skip_nan)
@@ -258,11 +258,11 @@ def _rows(
 def _interpolate(rows: Array, p: Array, method: str, skip_nan: bool) -> Array:
     """f[..., n] and probabilities f[k] (or f[]) -> f[..., k] (or f[...])."""
     n = rows.shape[-1]
-    missing = isnan(rows)
-    ordered = lax.sort(rows)  # NaN comes last
+    nan_mask = isnan(rows)
+    sorted_rows = lax.sort(rows)  # NaN comes last
     probabilities = lax.reshape(p, (1,) * (rows.ndim - 1) + (p.size,))
     if skip_nan:
-        present = lax.reduce_sum(lax.convert_element_type(lax.bitwise_not(missing), p.dtype), (rows.ndim - 1,))
+        present = lax.reduce_sum(lax.convert_element_type(lax.bitwise_not(nan_mask), p.dtype), (rows.ndim - 1,))
         last = lax.expand_dims(lax.sub(present, constant(present, 1)), (rows.ndim - 1,))
         last = lax.max(last, zero_like(last))
     else:
@@ -274,7 +274,7 @@ def _interpolate(rows: Array, p: Array, method: str, skip_nan: bool) -> Array:
     else:
         position = lax.mul(probabilities, last)
     below, above = lax.floor(position), lax.ceil(position)
-    low, high = _at_rank(ordered, below), _at_rank(ordered, above)
+    low, high = _at_rank(sorted_rows, below), _at_rank(sorted_rows, above)
     weight = as_array(astype(lax.sub(position, below), rows.dtype))
     if method == "linear":
         one = constant(weight, 1)
@@ -288,9 +288,9 @@ def _interpolate(rows: Array, p: Array, method: str, skip_nan: bool) -> Array:
     else:
         result = low
     if not skip_nan:
-        poisoned = lax.expand_dims(lax.reduce_or(missing, (rows.ndim - 1,)), (rows.ndim - 1,))
+        poisoned = lax.expand_dims(lax.reduce_or(nan_mask, (rows.ndim - 1,)), (rows.ndim - 1,))
     else:  # a row of NaN alone has slopes of 0
-        poisoned = lax.expand_dims(lax.reduce_and(missing, (rows.ndim - 1,)), (rows.ndim - 1,))
+        poisoned = lax.expand_dims(lax.reduce_and(nan_mask, (rows.ndim - 1,)), (rows.ndim - 1,))
     result = where_(poisoned, constant(result, np.nan), result)
     return result if p.ndim else lax.squeeze(result, (result.ndim - 1,))
 
@@ -305,8 +305,8 @@ def _at_rank(ordered: Array, position: Array) -> Array:
 
 def _weighted_quantile(rows: Array, weights: Array, p: Array, skip_nan: bool) -> Array:
     """The first element at which the part of the weights seen reaches the probability."""
-    missing = isnan(rows)
-    weights = where_(missing, zero_like(weights), weights)
+    nan_mask = isnan(rows)
+    weights = where_(nan_mask, zero_like(weights), weights)
     ordered, sorted_weights = lax.sort((rows, weights), num_keys=1)
     last = rows.ndim - 1
     seen = lax.cumsum(sorted_weights, last)
@@ -318,7 +318,7 @@ def _weighted_quantile(rows: Array, weights: Array, p: Array, skip_nan: bool) ->
     position = lax.min(position, literal(rows.shape[-1] - 1, p.dtype))
     result = _at_rank(ordered, position)
     if not skip_nan:
-        poisoned = lax.expand_dims(lax.reduce_or(missing, (last,)), (last,))
+        poisoned = lax.expand_dims(lax.reduce_or(nan_mask, (last,)), (last,))
         result = where_(poisoned, constant(result, np.nan), result)
     return result if p.ndim else lax.squeeze(result, (result.ndim - 1,))
 

@@ -62,14 +62,14 @@ def arange(
     given = [x for x in (start, stop, step) if x is not None]
     if start is None:
         raise TypeError("arange requires ndarray, scalar, or None arguments; start must be a number, got None.")
-    wanted = requested_dtype("arange", dtype)
-    bounds = values("arange", *(given if wanted is None else [wide_int(x, wanted) for x in given]))
+    result_dtype = requested_dtype("arange", dtype)
+    bounds = values("arange", *(given if result_dtype is None else [wide_int(x, result_dtype) for x in given]))
     if any(x.ndim for x in bounds):
         raise TypeError(f"arange takes scalars, got shapes {', '.join(str(x.shape) for x in bounds)}.")
     if any(is_complex(x.dtype) for x in bounds):
         raise ValueError("arange does not take complex start, stop or step. Use jnp.linspace.")
-    if wanted is None:
-        wanted = result_type(*bounds)
+    if result_dtype is None:
+        result_dtype = result_type(*bounds)
     arrays = any(isinstance(x, Array) for x in given)
     numbers = [x if x is None else _bound_of(x, arrays) for x in (start, stop, step)]
     first, last, width = (0, numbers[0], numbers[2]) if stop is None else numbers
@@ -77,16 +77,16 @@ def arange(
     span = last - first
     n = max(0, math.ceil(span if width is None else span / width))
     # Small floats are computed in float32, but not where the step is 1 of itself.
-    small = width is not None and issubdtype(wanted, np.floating) and finfo(wanted).bits < 32
-    compute = np.dtype(np.float32) if small else wanted
+    small = width is not None and issubdtype(result_dtype, np.floating) and finfo(result_dtype).bits < 32
+    compute = np.dtype(np.float32) if small else result_dtype
     with its_mesh(out_sharding):
         out = lax.broadcasted_iota(compute, (n,), 0, out_sharding=out_sharding)
         if width is not None and width != 1:
             out = lax.mul(out, literal(width, compute))
         if first != 0:
             out = lax.add(out, literal(first, compute))
-        if compute != wanted:
-            out = lax.convert_element_type(out, wanted)
+        if compute != result_dtype:
+            out = lax.convert_element_type(out, result_dtype)
         return place_created(out, device) if out_sharding is None else on_its_mesh(out, out_sharding)
 
 
@@ -172,8 +172,8 @@ def logspace(
     >>> jnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    wanted = requested_dtype("logspace", dtype) or to_inexact(result_type(*values("logspace", start, stop)))
-    compute = canonicalize(to_inexact(wanted))
+    result_dtype = requested_dtype("logspace", dtype) or to_inexact(result_type(*values("logspace", start, stop)))
+    compute = canonicalize(to_inexact(result_dtype))
     powers = linspace(
         astype(value("logspace", start), compute),
         astype(value("logspace", stop), compute),
@@ -183,7 +183,7 @@ def logspace(
         axis=axis,
     )
     b, powers = align_ranks(astype(value("logspace", base), compute), powers)
-    return as_array(astype(lax.pow(broadcast_to_shape(b, powers.shape), powers), wanted))
+    return as_array(astype(lax.pow(broadcast_to_shape(b, powers.shape), powers), result_dtype))
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
@@ -192,8 +192,8 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     >>> jnp.geomspace(1.0, 8.0, 4).round(3)
     Array([1., 2., 4., 8.], dtype=float32)
     """
-    wanted = requested_dtype("geomspace", dtype) or to_inexact(result_type(*values("geomspace", start, stop)))
-    compute = canonicalize(to_inexact(wanted))
+    result_dtype = requested_dtype("geomspace", dtype) or to_inexact(result_type(*values("geomspace", start, stop)))
+    compute = canonicalize(to_inexact(result_dtype))
     first, last = (astype(x, compute) for x in values("geomspace", start, stop))
     first, last = align_ranks(first, last)
     sign = lax.sign(first)
@@ -202,13 +202,13 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     out = logspace(lax.div(lax.log(first), ten), lax.div(lax.log(last), ten), num, endpoint, 10.0, compute, 0)
     if num > 0:
         out = _with_exact_ends(out, first, last, endpoint and num > 1)
-    if is_integer(wanted):  # rounding errors below an integer must not cost a whole one
+    if is_integer(result_dtype):  # rounding errors below an integer must not cost a whole one
         out = lax.mul(out, constant(out, 1 + 8 * float(finfo(compute).eps)))
     out = lax.mul(*align_ranks(out, sign))
     axis = canonical_axis(axis, out.ndim)
     if axis:
         out = lax.transpose(out, [*range(1, axis + 1), 0, *range(axis + 1, out.ndim)])
-    return as_array(astype(out, wanted))
+    return as_array(astype(out, result_dtype))
 
 
 def _with_exact_ends(out: Any, first: Any, last: Any, closed: bool) -> Any:
@@ -273,17 +273,17 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
            [[0, 1],
             [0, 1]]], dtype=int32)
     """
-    wanted = requested_dtype("indices", dtype) or default_dtype("i")
+    result_dtype = requested_dtype("indices", dtype) or default_dtype("i")
     sizes = tuple(operator.index(n) for n in dimensions)
     if sparse:
         return tuple(
-            lax.broadcasted_iota(wanted, tuple(n if i == d else 1 for i in range(len(sizes))), d)
+            lax.broadcasted_iota(result_dtype, tuple(n if i == d else 1 for i in range(len(sizes))), d)
             for d, n in enumerate(sizes)
         )
     if not sizes:
-        return asarray(np.zeros((0,)), wanted)
+        return asarray(np.zeros((0,)), result_dtype)
     return lax.concatenate(
-        [lax.expand_dims(lax.broadcasted_iota(wanted, sizes, d), (0,)) for d in range(len(sizes))], 0
+        [lax.expand_dims(lax.broadcasted_iota(result_dtype, sizes, d), (0,)) for d in range(len(sizes))], 0
     )
 
 
@@ -296,8 +296,8 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
            [10, 11, 12]], dtype=int32)
     """
     sizes = tuple(operator.index(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
-    wanted = requested_dtype("fromfunction", dtype)
-    return function(*[lax.broadcasted_iota(wanted, sizes, d) for d in range(len(sizes))], **kwargs)
+    result_dtype = requested_dtype("fromfunction", dtype)
+    return function(*[lax.broadcasted_iota(result_dtype, sizes, d) for d in range(len(sizes))], **kwargs)
 
 
 def ix_(*args: Any) -> tuple[Array, ...]:

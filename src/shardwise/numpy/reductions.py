@@ -116,12 +116,12 @@ def _reduce_accumulating(
         result = _reduce_axes(a, canonical_axes(axis, a.aval.ndim), keepdims, reduce)  # the everyday case
         return _strong(result) if a.aval.weak_type else result
     no_out(name, out)
-    wanted = requested_dtype(name, dtype)
+    result_dtype = requested_dtype(name, dtype)
     x = array(name, a)
     axes = canonical_axes(axis, x.ndim)
-    if wanted is None:
-        wanted = reduction_dtype(x.dtype) if promote_integers or is_bool(x.dtype) else x.dtype
-    compute = WIDER.get(wanted, wanted)
+    if result_dtype is None:
+        result_dtype = reduction_dtype(x.dtype) if promote_integers or is_bool(x.dtype) else x.dtype
+    compute = WIDER.get(result_dtype, result_dtype)
     x = as_array(cast_as_asked(x, compute))
     x = _apply_mask(name, x, where, literal(neutral, compute))
     if is_bool(compute):
@@ -129,7 +129,7 @@ def _reduce_accumulating(
     result = _reduce_axes(x, canonical_axes(axis, x.ndim) if where is not None else axes, keepdims, reduce)
     if initial is not None:
         result = combine(*promote_shapes(name, result, astype(_scalar(name, initial), compute)))
-    return as_array(astype(result, wanted))
+    return as_array(astype(result, result_dtype))
 
 
 def _scalar(name: str, x: Any) -> Value:

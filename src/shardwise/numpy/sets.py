@@ -66,8 +66,8 @@ def _size(name: str, size: int | None, *operands: Any) -> int | None:
 def _places(mask: Array, size: int | None) -> tuple[Array, Array | None]:
     """The positions of the true elements of a 1-d mask; with `size`, that many, and a mask of the valid ones."""
     if size is None:
-        known = concrete(mask, "a set of elements, if no size= is given,")
-        return checked("set", np.flatnonzero(known).astype(default_dtype("i"))), None
+        host_values = concrete(mask, "a set of elements, if no size= is given,")
+        return checked("set", np.flatnonzero(host_values).astype(default_dtype("i"))), None
     index = default_dtype("i")
     number = lax.add(lax.iota(index, size), literal(1, index))
     found = searchsorted(lax.cumsum(as_array(astype(mask, index))), number)

@@ -86,7 +86,7 @@ def _complete_shape(x: Array, shape: Any) -> tuple[int, ...]:
     try:
         sizes = index_tuple(shape)
     except TypeError:
-        return shape_tuple(shape, "reshape")  # says what is wrong
+        return shape_tuple(shape, "reshape")  # raises the error
     missing = sizes.count(-1)
     if missing > 1:
         raise TypeError(f"reshape can only specify one unknown axis size with a `-1` value, got {sizes}.")

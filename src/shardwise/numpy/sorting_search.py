@@ -100,14 +100,14 @@ def argsort(
     Array([1, 2, 0], dtype=int32)
     """
     x, d = _operand("argsort", a, axis, kind, order)
-    wanted = default_dtype("i") if dtype is None else check_requested(dtype, "argsort")
+    result_dtype = default_dtype("i") if dtype is None else check_requested(dtype, "argsort")
     if not descending:
-        return argsort_positions(x, d, is_stable=stable, dtype=wanted)
+        return argsort_positions(x, d, is_stable=stable, dtype=result_dtype)
     if not stable:
-        return lax.rev(argsort_positions(x, d, is_stable=False, dtype=wanted), (d,))
+        return lax.rev(argsort_positions(x, d, is_stable=False, dtype=result_dtype), (d,))
     # Sorted backwards twice: equal elements change their order twice.
-    found = lax.rev(argsort_positions(lax.rev(x, (d,)), d, dtype=wanted), (d,))
-    return lax.sub(literal(x.shape[d] - 1, wanted), found)
+    found = lax.rev(argsort_positions(lax.rev(x, (d,)), d, dtype=result_dtype), (d,))
+    return lax.sub(literal(x.shape[d] - 1, result_dtype), found)
 
 
 @shown_call("axis")
@@ -124,12 +124,12 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
         raise TypeError("lexsort: need sequence of keys with len > 0.")
     if len({key.shape for key in arrays}) > 1:
         raise ValueError(f"lexsort: all keys need to be the same shape, got {', '.join(str(k.shape) for k in arrays)}.")
-    wanted = default_dtype("i")
+    result_dtype = default_dtype("i")
     first = arrays[0]
     if not first.ndim:
-        return lax.full((), 0, wanted)
+        return lax.full((), 0, result_dtype)
     d = canonical_axis(axis, first.ndim)
-    positions = lax.broadcasted_iota(wanted, first.shape, d)
+    positions = lax.broadcasted_iota(result_dtype, first.shape, d)
     return lax.sort((*arrays[::-1], positions), d, num_keys=len(arrays))[-1]
 
 

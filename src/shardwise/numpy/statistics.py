@@ -65,21 +65,21 @@ def cov(
     """
     x, second = checked("cov", m), None if y is None else checked("cov", y, 1)
     _check_dtype("cov", dtype)
-    promoted = promote_inexact(x) if second is None else promote_inexact(x, second)
-    rows = _matrix("m", as_array(promoted[0]), rowvar)
+    promoted_values = promote_inexact(x) if second is None else promote_inexact(x, second)
+    rows = _matrix("m", as_array(promoted_values[0]), rowvar)
     if not rows.shape[0]:
         return lax.full((0, 0), 0, default_dtype("f") if dtype is None else dtype)
     if second is not None:
-        other = as_array(promoted[1])
+        other = as_array(promoted_values[1])
         rows = lax.concatenate([rows, _matrix("y", other, rowvar or 1 in other.shape[:1])], 0)
     variables, n = rows.shape
     if not n:
         return lax.full(() if variables == 1 else (variables, variables), np.nan, rows.dtype)
     weights, adjusted = _weights(n, fweights, aweights)
-    wanted = requested_dtype("cov", dtype)
-    if wanted is not None:
-        rows = as_array(astype(rows, wanted))
-        weights = None if weights is None else as_array(astype(weights, wanted))
+    result_dtype = requested_dtype("cov", dtype)
+    if result_dtype is not None:
+        rows = as_array(astype(rows, result_dtype))
+        weights = None if weights is None else as_array(astype(weights, result_dtype))
     less = (0 if bias else 1) if ddof is None else ddof
     means, totals = average(rows, axis=1, weights=weights, returned=True)
     divisor: Any = n - less

@@ -86,8 +86,8 @@ class Assembler:
             return self._broadcast_fill(ground, local_shape(view.shape, dims, self._sizes))
         if fill is None:
             parts = _grow_single_part(parts, view.shape)
-        made = self._cut(View(view.shape, tuple(parts), view.eqn), dims, ground)
-        return made if made is not None else self._paint_parts(view.shape, parts, dims, ground)
+        result = self._cut(View(view.shape, tuple(parts), view.eqn), dims, ground)
+        return result if result is not None else self._paint_parts(view.shape, parts, dims, ground)
 
     def windows(self, view: View, dims: DimAxes, windows: Windows, fill: Atom) -> Atom | None:
         """Each device's windows of `view` along some dims, its part along the others; positions without a part hold `fill`.
@@ -122,34 +122,34 @@ class Assembler:
 
     def _cut(self, view: View, dims: DimAxes, fill: Atom, windows: Windows = NO_WINDOWS) -> Atom | None:
         """Assemble the view as consecutive smaller views along one of its moved dims; None if no dim allows this."""
-        moved = sorted({*view.moved_dims(), *windows})
-        if not moved:
+        window_dims = sorted({*view.moved_dims(), *windows})
+        if not window_dims:
             (part,) = view.parts
             if part.fills:
                 return self._broadcast_fill(part.source.atom, local_shape(view.shape, dims, self._sizes))
             return self._lay_out_source(part.source, dims)
         if any(p.fills for p in view.parts):
             return None
-        for d in sorted(moved, key=lambda d: (bool(dims[d] or view.axes(d)), d)):
+        for d in sorted(window_dims, key=lambda d: (bool(dims[d] or view.axes(d)), d)):
             runs = _runs(view.parts, d)
             if runs is None:
                 continue
             inner = {e: w for e, w in windows.items() if e != d}
-            found: list[_Operand] = []
+            operands: list[_Operand] = []
             pieces: list[Piece] = []
             for parts in runs:
                 first = parts[0]
                 shape = with_entry(view.shape, d, first.source.shape[d])
                 sub = View(shape, tuple(_whole_along(p, d) for p in parts), view.eqn)
-                k = next((k for k, operand in enumerate(found) if _same(operand.view, sub)), len(found))
-                if k == len(found):
+                k = next((k for k, operand in enumerate(operands) if _same(operand.view, sub)), len(operands))
+                if k == len(operands):
                     axes = self._axes_of(first.source, d, dims)
                     atom = self._cut(sub, with_entry(dims, d, axes), fill, inner)
                     if atom is None:
                         return None
-                    found.append(_Operand(sub, axes, atom))
+                    operands.append(_Operand(sub, axes, atom))
                 pieces.append((k, first.first[d], first.at[d], first.size[d]))
-            return self._join_pieces(found, d, view.shape[d], dims, pieces, fill, windows.get(d))
+            return self._join_pieces(operands, d, view.shape[d], dims, pieces, fill, windows.get(d))
         return None
 
     def _axes_of(self, source: PlacedValue, d: int, dims: DimAxes) -> Axes:
@@ -186,9 +186,9 @@ class Assembler:
                 if operand.axes and (operand.axes != split or 2 * rows > n):  # most of it is needed everywhere
                     # Of the other dims each device goes on holding its part, or its windows.
                     nothing: DimAxes = ((),) * len(dims)
-                    held = self._type(with_entry(operand.atom.aval.shape, d, n))
+                    piece_type = self._type(with_entry(operand.atom.aval.shape, d, n))
                     operand.atom = self.region.reshard(
-                        operand.atom, with_entry(nothing, d, operand.axes), nothing, held
+                        operand.atom, with_entry(nothing, d, operand.axes), nothing, piece_type
                     )
                     operand.axes = ()
             split = next((o.axes for o in operands if o.axes), ())
@@ -207,8 +207,8 @@ class Assembler:
             "pieces": tuple(pieces),
             "split": tuple(bool(o.axes) for o in operands),
         }
-        moved = self._type(operands[0].view.shape)
-        return exchanged_windows(self.region, [o.atom for o in operands], fill, over, moved, params)
+        whole_type = self._type(operands[0].view.shape)
+        return exchanged_windows(self.region, [o.atom for o in operands], fill, over, whole_type, params)
 
     def _join_whole_dim(self, atoms: list[Atom], d: int, size: int, pieces: Sequence[Piece], fill: Atom) -> Atom:
         """The same along a dim that is whole on each device."""
@@ -246,9 +246,9 @@ class Assembler:
                 here: Atom = self._broadcast_fill(part.source.atom, local)
             else:
                 alone = View(shape, tuple(_grow_single_part([part], shape)), None)
-                made = self._cut(alone, dims, fill)
-                assert made is not None, "a single part falls apart along any dim"
-                here = made
+                result = self._cut(alone, dims, fill)
+                assert result is not None, "a single part falls apart along any dim"
+                here = result
             if _covers(part, shape):
                 out = here
                 continue

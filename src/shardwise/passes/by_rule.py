@@ -1,4 +1,4 @@
-"""Equations by their ops' sharding rules: which axes split which factor, what moves for that, and what each device computes.
+"""Equations by their ops' sharding rules: the axes that split each factor, the moves for that, and each device's own equation.
 
     x[8@a, 6@b] @ w[6@b, 4]      b splits the factor that is summed: each device has a part of the sum, which an all-reduce completes
 
@@ -38,15 +38,15 @@ def partition_by_rule(region: Region, eqn: Equation, out_dims: tuple[DimAxes, ..
     if not any(map(any, in_dims)) and not any(map(any, out_dims)):
         _local(region, eqn, [a for a, _ in local_ins], in_dims, out_dims, params)
         return
-    known_by = (eqn.op, id(params), in_types, out_types, in_dims, out_dims)
-    known = region.known.splits.get(known_by)
-    if known is None:
+    split_key = (eqn.op, id(params), in_types, out_types, in_dims, out_dims)
+    known_split = region.known.splits.get(split_key)
+    if known_split is None:
         exactly = ExactParams(params)
         split = split_of(eqn.op, in_types, out_types, exactly, in_dims + out_dims, region.sizes)
-        known = region.known.splits[known_by] = params, exactly, split
-    split = known[2]
+        known_split = region.known.splits[split_key] = params, exactly, split
+    split = known_split[2]
     if split.moves_much:
-        key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, region.sizes
+        key = eqn.op, in_types, out_types, known_split[1], in_dims + out_dims, region.sizes
         region.known.changes.weighed = True
         copies = copies_of(region, [a for a, _ in local_ins], [t.shape for t in in_types])
         split = cheaper_split(*key, region.readers_of(eqn), region.worth, region.grid.crowding, copies)
@@ -129,16 +129,16 @@ def _local_form(
     need = None
     if unwrap_op(op, params)[0].collective is not None:
         params = _on_grid(region, op, params)
-        shown = ", ".join(a.aval.str_short() for a in eqn.inputs)
-        need = Need(unwrap_op(op, params)[0].name, shown, implicit=False)
+        type_list = ", ".join(a.aval.str_short() for a in eqn.inputs)
+        need = Need(unwrap_op(op, params)[0].name, type_list, implicit=False)
     if op.localize is not None or op.place is not None:
         params = local_params(op, ExactParams(params), types, in_dims, out_dims, out_types, region.sizes, region.scoped)
-    varying = frozenset([a for dims in out_dims for axes in dims for a in axes])
-    outs = local_results(op, types, ExactParams(params), varying, context_token())
+    varying_axes = frozenset([a for dims in out_dims for axes in dims for a in axes])
+    outs = local_results(op, types, ExactParams(params), varying_axes, context_token())
     for out, aval, dims in zip(outs, out_types, out_dims, strict=True):
-        expected = shape_of(aval.shape, dims, region.sizes)
-        fits = out.shape == expected and not any(out.spec)
-        assert fits, f"{eqn}: local result {out} should have shape {expected}, split over no mesh"
+        expected_shape = shape_of(aval.shape, dims, region.sizes)
+        fits = out.shape == expected_shape and not any(out.spec)
+        assert fits, f"{eqn}: local result {out} should have shape {expected_shape}, split over no mesh"
     return params, outs, need
 
 

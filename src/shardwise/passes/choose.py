@@ -24,14 +24,14 @@ def decompose(rule: Rule, tensor: TensorFactors, dims: DimAxes, sizes: Mapping[s
     """Assign the axes of each dim to its factors, major first; axes that do not fill a factor exactly are left out."""
     out: FactorAxes = {}
     for factors, axes in zip(tensor, dims, strict=True):
-        left = list(axes)
+        rest = list(axes)
         for f in factors:
-            room, taken = rule.sizes[f], []
-            while left and room % sizes[left[0]] == 0 and room > 1:
-                room //= sizes[left[0]]
-                taken.append(left.pop(0))
-            if taken:
-                out[f] = tuple(taken)
+            room, own_axes = rule.sizes[f], []
+            while rest and room % sizes[rest[0]] == 0 and room > 1:
+                room //= sizes[rest[0]]
+                own_axes.append(rest.pop(0))
+            if own_axes:
+                out[f] = tuple(own_axes)
             if room > 1:
                 break
     return out
@@ -71,16 +71,16 @@ def _independent(rule: Rule) -> list[list[int]]:
 
     Each value that passes through an `optimization_barrier` is such a group. The tensors of an op that reduces are one group.
     """
-    everything = list(range(len(rule.tensors)))
+    all_tensors = list(range(len(rule.tensors)))
     if len(rule.outputs) < 2 or any(rule.kinds):
-        return [everything]
+        return [all_tensors]
     groups: list[tuple[set[int], list[int]]] = []  # factors, tensors
-    for t in everything:
+    for t in all_tensors:
         factors = {f for dim in rule.tensors[t] for f in dim}
-        touched = [g for g in groups if g[0] & factors]
+        touched_groups = [g for g in groups if g[0] & factors]
         groups = [g for g in groups if not g[0] & factors]
-        joined = set().union(factors, *[g[0] for g in touched])
-        groups.append((joined, sorted([t, *[u for g in touched for u in g[1]]])))
+        joint_factors = set().union(factors, *[g[0] for g in touched_groups])
+        groups.append((joint_factors, sorted([t, *[u for g in touched_groups for u in g[1]]])))
     return [tensors for _, tensors in groups]
 
 
@@ -147,15 +147,15 @@ def _by_weight(
     factors: FactorAxes = {}
     used: set[str] = set()
     for f, axes in order:
-        known = factors.get(f, ())
-        if known and axes[: len(known)] != known:
+        known_axes = factors.get(f, ())
+        if known_axes and axes[: len(known_axes)] != known_axes:
             continue
-        free = list(known)
-        for a in axes[len(known) :]:
+        free = list(known_axes)
+        for a in axes[len(known_axes) :]:
             if a in used:
                 break
             free.append(a)
-        if len(free) > len(known):
+        if len(free) > len(known_axes):
             factors[f] = tuple(free)
             used.update(free)
     return factors
@@ -180,14 +180,14 @@ def _everywhere(rule: Rule, factor: int) -> bool:
 
 def _drop_inexpressible(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int]) -> None:
     """Drop the axes of minor factors of a merged dim unless its major factors are split completely."""
-    changed = True
-    while changed:
-        changed = False
+    has_changed = True
+    while has_changed:
+        has_changed = False
         for tensor in rule.tensors:
             for dim in tensor:
                 full = True
                 for f in dim:
                     if not full and f in factors:
                         del factors[f]
-                        changed = True
+                        has_changed = True
                     full = full and math.prod(sizes[a] for a in factors.get(f, ())) == rule.sizes[f]

@@ -64,8 +64,8 @@ class Ring:
 
 def collective_matmul(program: Program, pays: Callable[[Ring], bool] = lambda ring: True) -> Program:
     """The same program with rings where `pays` says so, in loop bodies and branches too."""
-    ringed = ProgramMap(lambda p: _make_rings(ringed.inside(p), pays))
-    return ringed.of(program)
+    ring_map = ProgramMap(lambda p: _make_rings(ring_map.inside(p), pays))
+    return ring_map.of(program)
 
 
 def pays_between(crossing: frozenset[str]) -> Callable[[Ring], bool]:
@@ -81,15 +81,15 @@ def pays_between(crossing: frozenset[str]) -> Callable[[Ring], bool]:
 def _make_rings(program: Program, pays: Callable[[Ring], bool]) -> Program:
     if not any(e.op is all_gather_op or e.op is psum_scatter_op for e in program.equations):
         return program
-    made, used = makers(program), users(program)
-    kept = {v for v in program.outputs if isinstance(v, Var)}
+    producers, used = makers(program), users(program)
+    result_vars = {v for v in program.outputs if isinstance(v, Var)}
     equations: list[Sequence[Equation]] = [(e,) for e in program.equations]
-    taken: set[int] = set()  # products that are rings already
+    ring_places: set[int] = set()  # products that are rings already
 
     def alone(var: Var) -> int | None:
         """The one equation that reads a value."""
         readers = used.get(var, [])
-        return readers[0] if len(readers) == 1 and var not in kept else None
+        return readers[0] if len(readers) == 1 and var not in result_vars else None
 
     largest = sorted(enumerate(program.equations), key=lambda found: -_bytes(found[1]))
     for i, eqn in largest:
@@ -97,8 +97,13 @@ def _make_rings(program: Program, pays: Callable[[Ring], bool]) -> Program:
         if _is_gather(eqn):
             product = at = alone(eqn.outputs[0])
         elif _is_scatter(eqn) and isinstance(operand := eqn.inputs[0], Var) and alone(operand) == i:
-            product = made.get(operand)
-        if product is None or at is None or product in taken or program.equations[product].op is not dot_general_p:
+            product = producers.get(operand)
+        if (
+            product is None
+            or at is None
+            or product in ring_places
+            or program.equations[product].op is not dot_general_p
+        ):
             continue
         dot = program.equations[product]
         devices = math.prod(eqn.params["sizes"])
@@ -107,10 +112,10 @@ def _make_rings(program: Program, pays: Callable[[Ring], bool]) -> Program:
             continue
         steps = _gather_ring(eqn, dot) if at == product else _scatter_ring(eqn, dot)
         if steps is not None:
-            taken.add(product)
+            ring_places.add(product)
             equations[i] = equations[product] = ()
             equations[at] = steps
-    if not taken:
+    if not ring_places:
         return program
     return Program(program.inputs, tuple(chain(*equations)), program.outputs, program.num_consts, program.name)
 
@@ -125,8 +130,8 @@ def _is_scatter(eqn: Equation) -> bool:
 
 def _is_plain(eqn: Equation) -> bool:
     """Whether the partitioner inserted a collective, which is of whole groups."""
-    inserted = eqn.source is not None and eqn.source.need is not None and eqn.source.need.implicit
-    return inserted and eqn.params["tiled"] and eqn.params.get("groups") is None
+    is_implicit = eqn.source is not None and eqn.source.need is not None and eqn.source.need.implicit
+    return is_implicit and eqn.params["tiled"] and eqn.params.get("groups") is None
 
 
 def _bytes(eqn: Equation) -> int:
@@ -158,7 +163,7 @@ def _gather_ring(gather: Equation, dot: Equation) -> list[Equation] | None:
         return None
     side, dim = dot.inputs.index(gather.outputs[0]), gather.params["dim"]
     other = dot.inputs[1 - side]
-    contracted, batch = dot.params["dimension_numbers"]
+    contracted_dims, batch = dot.params["dimension_numbers"]
     if dim in batch[side] or out.aval.dtype == np.dtype(bool):
         return None
     steps = _Steps(gather, axes, n)
@@ -166,14 +171,14 @@ def _gather_ring(gather: Equation, dot: Equation) -> list[Equation] | None:
     width = part.aval.shape[dim]
     total: Var | None = None
     at = _result_dim(dot, side, dim)
-    summed = at is None
+    is_summed = at is None
     for k in range(n):
         start = steps.start(k, width, gather.source)
         # The next part is asked for before this one is multiplied.
         ahead = steps.pass_on(part) if k + 1 < n else part
-        if summed:
-            paired = contracted[1 - side][contracted[side].index(dim)]
-            piece = steps.cut(other, paired, start, width, dot.source)
+        if is_summed:
+            other_dim = contracted_dims[1 - side][contracted_dims[side].index(dim)]
+            piece = steps.cut(other, other_dim, start, width, dot.source)
             params = {**dot.params, "preferred_element_type": _sum_type(out.aval.dtype, dot)}
             product = steps.product(dot, side, part, piece, params)
             total = product if total is None else steps.emit(add_p, (total, product), {}, dot.source)
@@ -197,10 +202,10 @@ def _scatter_ring(scatter: Equation, dot: Equation) -> list[Equation] | None:
         math.prod(scatter.params["sizes"]),
         scatter.params["dim"],
     )
-    found = [(s, d) for s in (0, 1) for d in range(dot.inputs[s].aval.ndim) if _result_dim(dot, s, d) == dim]
-    if not found or out.aval.dtype == np.dtype(bool):
+    pairs = [(s, d) for s in (0, 1) for d in range(dot.inputs[s].aval.ndim) if _result_dim(dot, s, d) == dim]
+    if not pairs or out.aval.dtype == np.dtype(bool):
         return None
-    ((side, free),) = found
+    ((side, free),) = pairs
     steps = _Steps(scatter, axes, n)
     width = out.aval.shape[dim]
     total: Var | None = None

@@ -26,15 +26,15 @@ def _apart(program: Program, env: Env) -> Program:
     program = map_equations(program, lambda e: map_programs(e, lambda inner: _apart(inner, env)))
     if all(e.op.columns is None for e in program.equations):
         return program
-    made, devices = makers(program), math.prod(env.axis_sizes)
+    producers, devices = makers(program), math.prod(env.axis_sizes)
 
     def apart(eqn: Equation) -> Equation:
-        joined = joined_operand(eqn)
-        if joined is None or joined not in made or joined.aval.size * devices < costs.FUSED_FEWEST:
+        joined_atom = joined_operand(eqn)
+        if joined_atom is None or joined_atom not in producers or joined_atom.aval.size * devices < costs.FUSED_FEWEST:
             return eqn
         if env.processes is not None and eqn.op.exchange_axes(eqn.params):
             return eqn  # which has a kernel of its own
-        columns = _columns_of(program.equations[made[joined]])
+        columns = _columns_of(program.equations[producers[joined_atom]])
         return eqn if columns is None else with_columns(eqn, columns)
 
     return map_equations(program, apart)

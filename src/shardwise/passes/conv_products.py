@@ -24,47 +24,47 @@ def with_conv_products(program: Program, env: Env) -> Program:
 
 def _rewrite_convolutions(program: Program) -> Program:
     program = map_equations(program, lambda e: map_programs(e, _rewrite_convolutions))
-    found = {
+    products_by_place = {
         i: made for i, e in enumerate(program.equations) if e.op is conv_general_dilated_p and (made := _product(e))
     }
-    if not found:
+    if not products_by_place:
         return program
-    equations = tuple(new for i, e in enumerate(program.equations) for new in found.get(i, (e,)))
+    equations = tuple(new for i, e in enumerate(program.equations) for new in products_by_place.get(i, (e,)))
     return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 
 
 def _product(eqn: Equation) -> list[Equation] | None:
     """The convolution as a product between changes of shape; None if it is none, or one that gives the dims in another order."""
     (x, w), (out,), params = eqn.inputs, eqn.outputs, eqn.params
-    summed = _summed_dims(eqn)
-    if summed is None:
+    summed_dims = _summed_dims(eqn)
+    if summed_dims is None:
         return None
     numbers = params["dimension_numbers"]
     (x_batch, x_channel, *x_space), (_, w_in, *w_space), (o_batch, o_channel, *o_space) = numbers
-    over = [(x_channel, w_in), *[(x_space[i], w_space[i]) for i in summed]]
+    over = [(x_channel, w_in), *[(x_space[i], w_space[i]) for i in summed_dims]]
     drop_x = [d for d, _ in over if x.aval.shape[d] == 1]  # a product that sums over nothing may be a multiplication
-    drop_w = [d for _, d in over if w.aval.shape[d] == 1] + [d for i, d in enumerate(w_space) if i not in summed]
-    contracted = [(a, b) for a, b in over if a not in drop_x]
+    drop_w = [d for _, d in over if w.aval.shape[d] == 1] + [d for i, d in enumerate(w_space) if i not in summed_dims]
+    contracted_dims = [(a, b) for a, b in over if a not in drop_x]
     # By dim of the result the dim of an operand: those of x are free in their order, then that of w, or the other way round.
-    free = {o_batch: x_batch} | {o_space[i]: d for i, d in enumerate(x_space) if i not in summed}
+    free = {o_batch: x_batch} | {o_space[i]: d for i, d in enumerate(x_space) if i not in summed_dims}
     order = [free.get(d, -1) for d in range(out.aval.ndim) if d in free or d == o_channel]
     own = [d for d in order if d >= 0]
     if own != sorted(own) or order[0] >= 0 <= order[-1]:
         return None
-    made: list[Equation] = []
-    left, right = _without(x, drop_x, made, eqn), _without(w, drop_w, made, eqn)
+    equations: list[Equation] = []
+    left, right = _without(x, drop_x, equations, eqn), _without(w, drop_w, equations, eqn)
     at_x, at_w = _places(x.aval.ndim, drop_x), _places(w.aval.ndim, drop_w)
-    sides = [(left, tuple(at_x(a) for a, _ in contracted)), (right, tuple(at_w(b) for _, b in contracted))]
+    sides = [(left, tuple(at_x(a) for a, _ in contracted_dims)), (right, tuple(at_w(b) for _, b in contracted_dims))]
     if order[0] < 0:
         sides.reverse()
     shape = tuple(n for d, n in enumerate(out.aval.shape) if d in free or d == o_channel)
     product = out if len(shape) == out.aval.ndim else Var(out.aval.update(shape=shape))
     dims = {"dimension_numbers": ((sides[0][1], sides[1][1]), ((), ())), "out_sharding": None}
-    kept = {k: params[k] for k in ("precision", "preferred_element_type")}
-    made.append(Equation(dot_general_p, (sides[0][0], sides[1][0]), (product,), dims | kept, eqn.source))
+    precisions = {k: params[k] for k in ("precision", "preferred_element_type")}
+    equations.append(Equation(dot_general_p, (sides[0][0], sides[1][0]), (product,), dims | precisions, eqn.source))
     if product is not out:
-        made.append(_reshape(product, out, eqn))
-    return made
+        equations.append(_reshape(product, out, eqn))
+    return equations
 
 
 def _summed_dims(eqn: Equation) -> set[int] | None:
@@ -75,22 +75,22 @@ def _summed_dims(eqn: Equation) -> set[int] | None:
         return None
     if x.aval.dtype != w.aval.dtype or x.aval.dtype.kind in "iub" or any(v.aval.mesh is not None for v in (x, w, out)):
         return None
-    found: set[int] = set()
+    dims_found: set[int] = set()
     for i, (a, b) in enumerate(zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], strict=True)):
         n, taps = x.aval.shape[a], w.aval.shape[b]
         if any(params["padding"][i]) or params["lhs_dilation"][i] != 1:
             return None
         if taps == n and params["rhs_dilation"][i] == 1:
-            found.add(i)
+            dims_found.add(i)
         elif taps != 1 or params["window_strides"][i] != 1:
             return None
-    return found
+    return dims_found
 
 
 def _places(ndim: int, dropped: list[int]) -> Callable[[int], int]:
     """The index of a dim after some have been dropped."""
-    kept = [d for d in range(ndim) if d not in dropped]
-    return kept.index
+    kept_dims = [d for d in range(ndim) if d not in dropped]
+    return kept_dims.index
 
 
 def _without(a: Atom, dims: list[int], made: list[Equation], eqn: Equation) -> Atom:

@@ -24,16 +24,16 @@ def with_crossing_reductions(program: Program, env: Env) -> Program:
 
 def _join_reductions(program: Program, env: Env) -> Program:
     program = map_equations(program, lambda e: map_programs(e, lambda inner: _join_reductions(inner, env)))
-    made, used = makers(program), users(program)
-    kept = {v for v in program.outputs if isinstance(v, Var)}
+    producers, used = makers(program), users(program)
+    result_vars = {v for v in program.outputs if isinstance(v, Var)}
     equations: list[Equation | None] = list(program.equations)
     for i, eqn in enumerate(program.equations):
         x = eqn.inputs[0] if eqn.inputs else None
         collective = eqn.op.collective
         reduction = None if collective is None or collective.absorbed is None else collective.absorbed(eqn.params)
-        if reduction is None or reduction.rest is not None or x not in made or x in kept or used[x] != [i]:
+        if reduction is None or reduction.rest is not None or x not in producers or x in result_vars or used[x] != [i]:
             continue
-        first = program.equations[made[x]]
+        first = program.equations[producers[x]]
         space, axes = space_of(first), eqn.params["axes"]
         if not first.op.crosses or space is None or space.crossed or not set(axes) <= space.vma:
             continue
@@ -41,9 +41,9 @@ def _join_reductions(program: Program, env: Env) -> Program:
             first.op.reduction_of(first.params) == reduction.kind
             and math.prod(space.shape) * math.prod(env.axis_sizes) >= costs.FUSED_FEWEST
         ):
-            equations[made[x]] = None
+            equations[producers[x]] = None
             equations[i] = Equation(
                 first.op, first.inputs, eqn.outputs, {**first.params, "sum_axes": axes}, first.source
             )
-    left = tuple(e for e in equations if e is not None)
-    return Program(program.inputs, left, program.outputs, program.num_consts, program.name)
+    remaining = tuple(e for e in equations if e is not None)
+    return Program(program.inputs, remaining, program.outputs, program.num_consts, program.name)

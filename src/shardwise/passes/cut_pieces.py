@@ -29,24 +29,24 @@ def _cut(program: Program, spread: Spread) -> Program:
 
 
 def _cut_once(program: Program, spread: Spread) -> Program:
-    made, used, reads = makers(program), users(program), read_by_loops(program, spread)
-    kept = {v for v in program.outputs if isinstance(v, Var)}
-    replaced: dict[int, list[Equation]] = {}
+    producers, used, reads = makers(program), users(program), read_by_loops(program, spread)
+    result_vars = {v for v in program.outputs if isinstance(v, Var)}
+    replacements: dict[int, list[Equation]] = {}
 
     for whole in program.equations:
         out = whole.outputs[0] if whole.outputs else None
-        readers = used.get(out, ()) if out is not None and out not in kept else ()
+        readers = used.get(out, ()) if out is not None and out not in result_vars else ()
         if not readers or any(program.equations[i].op is not slice_p for i in readers):
             continue
         pieces = joined_pieces(whole)
-        if pieces is None or pieces[0].over or any(made.get(p.source, -1) > min(readers) for p in pieces):
+        if pieces is None or pieces[0].over or any(producers.get(p.source, -1) > min(readers) for p in pieces):
             continue
-        found = {i: _slice_of(program.equations[i], pieces) for i in readers}
-        if all(new and (len(new) == 1 or reads(new[-1].outputs[0])) for new in found.values()):
-            replaced.update({i: new for i, new in found.items() if new})
-    if not replaced:
+        slices = {i: _slice_of(program.equations[i], pieces) for i in readers}
+        if all(new and (len(new) == 1 or reads(new[-1].outputs[0])) for new in slices.values()):
+            replacements.update({i: new for i, new in slices.items() if new})
+    if not replacements:
         return program
-    equations = [e for i, old in enumerate(program.equations) for e in replaced.get(i, (old,))]
+    equations = [e for i, old in enumerate(program.equations) for e in replacements.get(i, (old,))]
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 

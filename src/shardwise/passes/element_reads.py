@@ -40,12 +40,12 @@ def _read(program: Program, env: Env) -> Program:
             equations.append(eqn)
             continue
         read = eqn.op.element_read(eqn) if env.spread.elements(out.aval) >= costs.FUSED_FEWEST else None
-        computed = positions.are_computed(eqn) or _is_computed_with(out, program, used)
-        if read is None or not computed or isinstance(eqn.inputs[0], Literal):
+        is_computed = positions.are_computed(eqn) or _is_computed_with(out, program, used)
+        if read is None or not is_computed or isinstance(eqn.inputs[0], Literal):
             equations.append(eqn)
             continue
-        found = positions.of(eqn, read)
-        equations += [*positions.new, reading_elements(eqn, read, found)]
+        new_equation = positions.of(eqn, read)
+        equations += [*positions.new, reading_elements(eqn, read, new_equation)]
         positions.new.clear()
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
@@ -59,8 +59,8 @@ def _computes(eqn: Equation) -> bool:
 def _is_computed_with(value: Var, program: Program, used: Mapping[Var, Sequence[int]]) -> bool:
     """Whether loops over elements compute with the value, or with what is broadcast of it."""
     readers = [program.equations[i] for i in used.get(value, ())]
-    moved = [e for e in readers if e.op.emit is not None and e.op.emit.moves]
-    return any(map(_computes, readers)) or any(_is_computed_with(e.outputs[0], program, used) for e in moved)
+    movers = [e for e in readers if e.op.emit is not None and e.op.emit.moves]
+    return any(map(_computes, readers)) or any(_is_computed_with(e.outputs[0], program, used) for e in movers)
 
 
 class _Positions:
@@ -73,15 +73,15 @@ class _Positions:
 
     def are_computed(self, eqn: Equation) -> bool:
         """Whether a loop could compute the positions that the equation reads at."""
-        found = False
+        any_computed = False
         for atom in eqn.inputs[1:]:
-            while not found and isinstance(atom, Var) and atom in self.made:
+            while not any_computed and isinstance(atom, Var) and atom in self.made:
                 maker = self.program.equations[self.made[atom]]
-                found = _computes(maker)
+                any_computed = _computes(maker)
                 if not maker.inputs:
                     break
                 atom = maker.inputs[0]
-        return found
+        return any_computed
 
     def of(self, eqn: Equation, read: ElementRead) -> list[Atom]:
         """The positions of an equation."""
@@ -106,11 +106,11 @@ class _Positions:
             dims, atom = tuple(dims[d] for d in maker.params["broadcast_dimensions"]), maker.inputs[0]
         if isinstance(atom, Literal) and not atom.aval.shape:
             return atom
-        gone = tuple(i for i, d in enumerate(dims) if d is None)
-        if gone:
-            shape = tuple(n for i, n in enumerate(atom.aval.shape) if i not in gone)
+        missing_dims = tuple(i for i, d in enumerate(dims) if d is None)
+        if missing_dims:
+            shape = tuple(n for i, n in enumerate(atom.aval.shape) if i not in missing_dims)
             atom, dims = (
-                self._emit_once(squeeze_p, atom, shape, {"dimensions": gone}, source),
+                self._emit_once(squeeze_p, atom, shape, {"dimensions": missing_dims}, source),
                 tuple(d for d in dims if d is not None),
             )
         target = [1] * rank

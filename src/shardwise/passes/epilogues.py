@@ -106,15 +106,15 @@ class _Search:
 
     def _source(self, v: Var, reader: int) -> _Source | None:
         """The product of which `v` is a view, for equation `reader`."""
-        seen, views = v, []
+        base, views = v, []
         places: tuple[int | None, ...] = tuple(range(v.aval.ndim))
         while (j := self.made.get(v)) is not None:
             if self._contracts(j):
-                return _Source(j, tuple(views), seen, places)
-            moved = _view_dims(self.equations[j])
-            if moved is None or v in self.kept or self.used[v] != [reader] or j in self.part_of:
+                return _Source(j, tuple(views), base, places)
+            moved_dims = _view_dims(self.equations[j])
+            if moved_dims is None or v in self.kept or self.used[v] != [reader] or j in self.part_of:
                 return None
-            places = tuple(None if d is None else moved[d] for d in places)
+            places = tuple(None if d is None else moved_dims[d] for d in places)
             views.insert(0, j)
             v, reader = self.equations[j].inputs[0], j  # type: ignore[assignment]
             if v in self.kept or self.used[v] != [reader]:
@@ -129,8 +129,8 @@ class _Search:
         if self.env.processes is not None and eqn.params.get("sum_axes"):
             return False  # the product exchanges data with other processes itself
         types = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
-        computed = eqn.op.contraction(*types, eqn.params)
-        return all(t.dtype == computed for side in types for t in side)
+        compute_type = eqn.op.contraction(*types, eqn.params)
+        return all(t.dtype == compute_type for side in types for t in side)
 
     @staticmethod
     def _feeds(v: Var, group: Equation) -> bool:
@@ -146,7 +146,7 @@ class _Search:
         """Products whose left operand is a result of the group, with the rows and columns of the first product."""
         product, aval = self.equations[source.number], source.seen.aval
         inside = (*product.outputs, source.seen, *group.outputs)
-        columns, found = self._columns(product), []
+        columns, followers = self._columns(product), []
         for v in group.outputs:
             if v.aval.shape != aval.shape or v.aval.dtype != aval.dtype:
                 continue
@@ -161,33 +161,35 @@ class _Search:
                     continue
                 (left, _), (batch, _) = eqn.params["dimension_numbers"]
                 last = tuple(range(aval.ndim - len(left), aval.ndim))
-                contracted = {source.places[d] for d in left if aval.shape[d] != 1}
-                if left == last and batch == tuple(range(len(batch))) and contracted == columns:
-                    found.append(k)
-        return found
+                contracted_places = {source.places[d] for d in left if aval.shape[d] != 1}
+                if left == last and batch == tuple(range(len(batch))) and contracted_places == columns:
+                    followers.append(k)
+        return followers
 
     @staticmethod
     def _columns(product: Equation) -> set[int | None]:
         """The column dims of a product's result, except dims of size 1."""
-        rhs, ((_, contracted), (_, batch)) = product.inputs[1].aval, product.params["dimension_numbers"]
+        rhs, ((_, contracted_dims), (_, batch)) = product.inputs[1].aval, product.params["dimension_numbers"]
         out = product.outputs[0].aval
-        return {d for d in range(out.ndim - rhs.ndim + len(contracted) + len(batch), out.ndim) if out.shape[d] != 1}
+        return {
+            d for d in range(out.ndim - rhs.ndim + len(contracted_dims) + len(batch), out.ndim) if out.shape[d] != 1
+        }
 
     def _acyclic(self, members: Sequence[int]) -> bool:
         """Whether no path leaves the members and returns."""
         inside = set(members)
         last = max(inside)
         stack = [k for i in inside for v in self.equations[i].outputs for k in self.used.get(v, ()) if k not in inside]
-        seen: set[int] = set()
+        visited_places: set[int] = set()
         while stack:
             k = stack.pop()
             if k in inside:
                 return False
-            if k in seen or (k > last and k not in self.part_of and not self.joined):
+            if k in visited_places or (k > last and k not in self.part_of and not self.joined):
                 continue
-            seen.add(k)
+            visited_places.add(k)
             together = self.part_of[k].members if k in self.part_of else (k,)
-            seen.update(together)
+            visited_places.update(together)
             stack.extend(j for i in together for v in self.equations[i].outputs for j in self.used.get(v, ()))
         return True
 
@@ -199,28 +201,30 @@ class _Search:
         if size < costs.PANELS_FROM:
             return False
 
-        reduced = set() if space is None else {source.places[d] for d in space.axes if space.shape[d] != 1}
+        reduced_places = set() if space is None else {source.places[d] for d in space.axes if space.shape[d] != 1}
         columns = self._columns(product)
         rows = [d for d in range(out.ndim) if d not in columns]
         width = math.prod(out.shape[d] for d in columns if d is not None)
-        outermost = next((i for i, d in enumerate(rows) if d in reduced), len(rows))
+        outermost = next((i for i, d in enumerate(rows) if d in reduced_places), len(rows))
         if space is not None and space.crossed:
             outermost = 0
         whole = math.prod(out.shape[d] for d in rows[outermost:])
-        cut = not followed and not columns & reduced
+        cut = not followed and not columns & reduced_places
         height, width = panels.most(whole, size // (width * out.itemsize), width, out.itemsize, cut)
         if height * width * out.itemsize > costs.PANELS_HIGHEST * panels.BYTES:
             return False
-        lhs, ((contracted, _), _) = product.inputs[0].aval, product.params["dimension_numbers"]
-        depth = math.prod(lhs.shape[d] for d in contracted)
+        lhs, ((contracted_dims, _), _) = product.inputs[0].aval, product.params["dimension_numbers"]
+        depth = math.prod(lhs.shape[d] for d in contracted_dims)
         return depth / height + depth / width <= (costs.PANELS_DEEPEST_FOLLOWED if followed else costs.PANELS_DEEPEST)
 
     def together(self, part: Part, members: Sequence[Equation]) -> Equation:
         """One equation for the members of a part."""
 
         inside = set(part.members)
-        made = {v for e in members for v in e.outputs}
-        inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in made))
+        member_results = {v for e in members for v in e.outputs}
+        inputs = tuple(
+            dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in member_results)
+        )
         outputs = tuple(
             v for e in members for v in e.outputs if v in self.kept or not inside.issuperset(self.used.get(v, ()))
         )

@@ -43,31 +43,31 @@ class Equals:
                     break
             # What a kernel computes for itself is in nobody's memory.
             key = (op, params, inputs, more, None if eqn.source is None else eqn.source.kernel)
-            found = self.first.setdefault(key, eqn)
+            first_equation = self.first.setdefault(key, eqn)
         except TypeError:  # params that do not hash
             return None
-        return None if found is eqn else found
+        return None if first_equation is eqn else first_equation
 
 
 def merge_equal(
     equations: Sequence[Equation], placements: Mapping[Var, Any]
 ) -> tuple[tuple[Equation, ...], dict[Atom, Atom]]:
     """The equations without those equal to an earlier one in the same layout, and for each dropped result the one to read instead."""
-    equals, left = Equals(), dict[Atom, Atom]()
-    kept: list[Equation] = []
-    layout_of, is_kept, equal_to = placements.get, kept.append, equals.of
+    equals, renamed_atoms = Equals(), dict[Atom, Atom]()
+    kept_equations: list[Equation] = []
+    layout_of, is_kept, equal_to = placements.get, kept_equations.append, equals.of
     for eqn in equations:
         inputs, outputs = eqn.inputs, eqn.outputs
-        if left and not left.keys().isdisjoint(inputs):
-            inputs = tuple([left.get(a, a) for a in inputs])
+        if renamed_atoms and not renamed_atoms.keys().isdisjoint(inputs):
+            inputs = tuple([renamed_atoms.get(a, a) for a in inputs])
             eqn = Equation(eqn.op, inputs, outputs, eqn.params, eqn.source)
         layouts = (layout_of(outputs[0]),) if len(outputs) == 1 else tuple(map(layout_of, outputs))
         first = equal_to(eqn, inputs, layouts)
         if first is None:
             is_kept(eqn)
         else:
-            left.update(zip(outputs, first.outputs, strict=True))
-    return tuple(kept), left
+            renamed_atoms.update(zip(outputs, first.outputs, strict=True))
+    return tuple(kept_equations), renamed_atoms
 
 
 def key_of(atom: Atom) -> Any:

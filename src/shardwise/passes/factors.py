@@ -107,7 +107,7 @@ def _levels(
     expands = not rearranges and n_in == 1 and not any(rule.kinds) and all(out for _, out in sides)
     # An operand that a pointwise op broadcasts along size-1 dims behaves like the operand of an explicit broadcast.
     full = max((len(t) for t in slot_of), default=0)
-    stretched = {t for t in range(n_in) if pointwise and 0 < len(slot_of[t]) < full}
+    stretched_tensors = {t for t in range(n_in) if pointwise and 0 < len(slot_of[t]) < full}
 
     def start(kind: Kind) -> tuple[int, int]:
         """The levels at which a factor begins to move forward and backward."""
@@ -125,13 +125,16 @@ def _levels(
         begins = start(kind)
         ins = tuple([(t, slot_of[t][f]) for t in range(n_in) if f in slot_of[t]])
         outs = tuple([(t, slot_of[t][f]) for t in range(n_in, len(slot_of)) if f in slot_of[t]])
-        known, made = None, None
+        last_key, last_movements = None, None
         for level in LEVELS:
-            allowed = begins[0] <= level, begins[1] <= level, level >= PASS_THROUGH, level >= EVERYTHING
-            if allowed != known:
-                known, made = allowed, _movement(f, ins, outs, stretched, *allowed)
-            if made is not None:
-                levels[level].append(made)
+            allowed_directions = begins[0] <= level, begins[1] <= level, level >= PASS_THROUGH, level >= EVERYTHING
+            if allowed_directions != last_key:
+                last_key, last_movements = (
+                    allowed_directions,
+                    _movement(f, ins, outs, stretched_tensors, *allowed_directions),
+                )
+            if last_movements is not None:
+                levels[level].append(last_movements)
     return tuple(map(tuple, levels))
 
 
@@ -152,8 +155,8 @@ def _movement(
         ins = tuple([p for p in ins if p[0] not in stretched])
     if len(ins) + len(outs) < 2:
         return None
-    speaking = tuple([p for p in ins if p[0] not in stretched]) if stretched and not heard else ins
-    sources = (*(speaking if forward else ()), *(outs if backward else ()))
+    speakers = tuple([p for p in ins if p[0] not in stretched]) if stretched and not heard else ins
+    sources = (*(speakers if forward else ()), *(outs if backward else ()))
     others = (*(() if forward else ins), *(() if backward else outs))
     return f, sources, others, (*outs, *ins)
 
@@ -216,14 +219,14 @@ def _deal(
     out: list[Axes] = []
     overflow: list[Axes] = []
     rest: Axes = ()
-    stuck = False
+    is_stuck = False
     at = -1
     for d, f, minor in tensor:
         if d != at:
-            at, rest, stuck = d, dims[d], False
-        if minor or stuck:
-            taken, rest = ((), rest) if stuck else (rest, ())
-            out.append(taken)
+            at, rest, is_stuck = d, dims[d], False
+        if minor or is_stuck:
+            dealt_axes, rest = ((), rest) if is_stuck else (rest, ())
+            out.append(dealt_axes)
             overflow.append(())
             continue
         room, n = sizes[f], 0
@@ -232,8 +235,8 @@ def _deal(
             n += 1
         out.append(rest[:n])
         rest = rest[n:]
-        stuck = bool(rest) and room > 1
-        overflow.append(rest if stuck else ())
+        is_stuck = bool(rest) and room > 1
+        overflow.append(rest if is_stuck else ())
     return out, overflow
 
 
@@ -280,7 +283,7 @@ def extend(
         if compound:
             slots[t], overflow[t] = _deal(flow.slots[t], flow.sizes, dims[t], mesh)
 
-    wanted: dict[int, Axes] = {}
+    wanted_axes: dict[int, Axes] = {}
     arrivals: dict[int, tuple[Place, ...]] = {}
     for f, sources, others, places in flow.levels[level]:
         axes: Axes = ()
@@ -298,12 +301,12 @@ def extend(
         if axes:
             for t, s in places:
                 if len(slots[t][s]) < len(axes):
-                    wanted[f] = axes
+                    wanted_axes[f] = axes
                     arrivals[f] = places
                     break
-    if not wanted:
+    if not wanted_axes:
         return []
-    return _grow(flow, wanted, arrivals, slots, overflow, dims, closed, banned, mesh)
+    return _grow(flow, wanted_axes, arrivals, slots, overflow, dims, closed, banned, mesh)
 
 
 def _precedence(
@@ -334,7 +337,7 @@ def _grow(
 ) -> list[tuple[int, DimAxes]]:
     order = _precedence(flow, wanted, slots, mesh) if len(wanted) > 1 else list(wanted)
     n_in, n = flow.num_inputs, len(flow.slots)
-    changed: list[tuple[int, DimAxes]] = []
+    new_layouts: list[tuple[int, DimAxes]] = []
     for t in (*range(n_in, n), *range(n_in)):
         slot_of = flow.slot_of[t]
         mine: list[Axes] | None = None
@@ -361,12 +364,12 @@ def _grow(
         if mine is None:
             continue
         slots[t] = mine
-        grown = tuple(mine)
+        new_layout = tuple(mine)
         if flow.compound[t]:
-            grown = _join(flow.slots[t], flow.sizes, mine, overflow[t], len(dims[t]), mesh)
-        if grown != dims[t]:
-            changed.append((t, grown))
-    return changed
+            new_layout = _join(flow.slots[t], flow.sizes, mine, overflow[t], len(dims[t]), mesh)
+        if new_layout != dims[t]:
+            new_layouts.append((t, new_layout))
+    return new_layouts
 
 
 def _fitting_axes(

@@ -37,10 +37,10 @@ def moved_fills(region: Region, eqn: Equation, boxes: Sequence[Sequence[Box]], o
     arrays = [v for v in operands if v.shape]
     if not all(v.fills for v in arrays):
         return False
-    made = [compose(of, operands, var.aval.shape, eqn) for var, of in zip(eqn.outputs, boxes, strict=True)]
-    if not all(v.fills for v in made):
+    views = [compose(of, operands, var.aval.shape, eqn) for var, of in zip(eqn.outputs, boxes, strict=True)]
+    if not all(v.fills for v in views):
         return False
-    region.views.update(zip(eqn.outputs, made, strict=True))
+    region.views.update(zip(eqn.outputs, views, strict=True))
     return bool(arrays)  # a broadcast is computed as it is
 
 
@@ -62,9 +62,9 @@ def on_scalars(region: Region, eqn: Equation) -> bool:
     if not all(a in region.views for a in arrays):
         return False
     scalars = [scalar_of(region, a) for a in eqn.inputs]
-    found = [a for a in scalars if a is not None]
-    if len(found) < len(scalars):
+    known_scalars = [a for a in scalars if a is not None]
+    if len(known_scalars) < len(scalars):
         return False
-    (out,) = region.emit(op, found, dict(eqn.params))
+    (out,) = region.emit(op, known_scalars, dict(eqn.params))
     region.views[eqn.outputs[0]] = spread(PlacedValue(out, (), ()), eqn.outputs[0].aval.shape, eqn)
     return True

@@ -21,16 +21,16 @@ def finer_mesh(program: Program, layouts: Mapping[Var, DimAxes], grid: Grid) -> 
     """A mesh with each axis cut where a reshape of a value split by it needs a cut; None if none does."""
     sizes = grid.axis_sizes
     cuts: dict[str, int] = {}  # axis -> size of its major part
-    seen: set[Any] = set()  # layers of an unrolled model repeat the same reshapes
+    reshape_keys: set[Any] = set()  # layers of an unrolled model repeat the same reshapes
     for eqn in _reshapes(program, set()):
         x, out = eqn.inputs[0], eqn.outputs[0]
         dims = _layout(x, layouts), layouts.get(out, ())
         if not (any(dims[0]) or any(dims[1])):
             continue
         key = (eqn.op, id(eqn.params), x.aval, out.aval, dims)
-        if key in seen:
+        if key in reshape_keys:
             continue
-        seen.add(key)
+        reshape_keys.add(key)
         for axis, major in _cuts(eqn, dims, sizes):
             cuts.setdefault(axis, major)
     if not cuts:
@@ -79,8 +79,8 @@ def _cut_of(rule: Rule, factors: tuple[int, ...], axes: Axes, sizes: Mapping[str
         if not rest or rule.kinds[f] is not Kind.PASS:
             return
         if room > 1:
-            size, following = sizes[rest[0]], factors[i + 1 : i + 2]
-            fits = [g for g in following if rule.kinds[g] is Kind.PASS and rule.sizes[g] * room % size == 0]
+            size, next_factor = sizes[rest[0]], factors[i + 1 : i + 2]
+            fits = [g for g in next_factor if rule.kinds[g] is Kind.PASS and rule.sizes[g] * room % size == 0]
             if size % room == 0 and fits:
                 yield rest[0], room
             return

@@ -40,18 +40,20 @@ def _fold_in(program: Program, crossing: frozenset[str]) -> Program:
     equations: list[Equation | None] = []
     for eqn in program.equations:
         reduction = _as_reduction(eqn)
-        made = producer.get(eqn.inputs[0]) if reduction is not None and isinstance(eqn.inputs[0], Var) else None
-        maker = equations[made] if made is not None else None
+        producer_place = (
+            producer.get(eqn.inputs[0]) if reduction is not None and isinstance(eqn.inputs[0], Var) else None
+        )
+        maker = equations[producer_place] if producer_place is not None else None
         if (
             reduction is None
             or maker is None
-            or made is None
+            or producer_place is None
             or uses.get(maker.outputs[0]) != 1
             or not _joins(eqn.params["axes"], reduction, maker, crossing)
         ):
             equations.append(eqn)
         else:
-            equations[made] = None
+            equations[producer_place] = None
             axes, result = eqn.params["axes"], eqn.outputs[0]
             if reduction.rest is not None:
                 whole = maker.outputs[0].aval
@@ -63,8 +65,8 @@ def _fold_in(program: Program, crossing: frozenset[str]) -> Program:
                 equations.append(Equation(rest, (result,), eqn.outputs, dict(own), eqn.source))
         for var in eqn.outputs:
             producer[var] = len(equations) - 1
-    kept = tuple(e for e in equations if e is not None)
-    return Program(program.inputs, kept, program.outputs, program.num_consts, program.name)
+    remaining = tuple(e for e in equations if e is not None)
+    return Program(program.inputs, remaining, program.outputs, program.num_consts, program.name)
 
 
 def _as_reduction(eqn: Equation) -> AbsorbedReduction | None:

@@ -86,17 +86,17 @@ def with_shifted_starts(
         for d, k in numbers.items()
         if d in frames
     }
-    found = list(inputs)
+    new_inputs = list(inputs)
     if at.vectors:
-        found[at.first] = _Shift(region, eqn, found[at.first]).vectors(places)
-        return found
+        new_inputs[at.first] = _Shift(region, eqn, new_inputs[at.first]).vectors(places)
+        return new_inputs
     starts = range(at.first, at.first + len(at.dims))
-    if any(np.iinfo(found[i].aval.dtype).bits < _INT32.itemsize * 8 for i in starts):  # all are of one dtype
+    if any(np.iinfo(new_inputs[i].aval.dtype).bits < _INT32.itemsize * 8 for i in starts):  # all are of one dtype
         for i in starts:
-            found[i] = _Shift(region, eqn, found[i]).wide(found[i])
+            new_inputs[i] = _Shift(region, eqn, new_inputs[i]).wide(new_inputs[i])
     for k, place in places.items():
-        found[at.first + k] = _Shift(region, eqn, found[at.first + k]).scalar(place)
-    return found
+        new_inputs[at.first + k] = _Shift(region, eqn, new_inputs[at.first + k]).scalar(place)
+    return new_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +140,21 @@ class _Shift:
     def _move(self, atom: Atom, place: _Place) -> Atom:
         """Starts that an operand holds, moved."""
         shape, dtype = atom.aval.shape, atom.aval.dtype
-        signed = dtype.kind == "i"
+        is_signed = dtype.kind == "i"
 
         def make(op: Op, *inputs: Atom | int, to: np.dtype[Any] = dtype) -> Atom:
             atoms = [literal(a, dtype) if isinstance(a, int) else a for a in inputs]
             return self._make(op, atoms, shape, to, {})
 
-        if place.wraps and signed:
+        if place.wraps and is_signed:
             atom = make(select_n_p, make(lt_p, atom, 0, to=_BOOL), atom, make(add_p, atom, place.size))
         if place.drops:
             inside = make(le_p, atom, place.last, to=_BOOL)
-            if signed:
+            if is_signed:
                 inside = make(and_p, make(ge_p, atom, 0, to=_BOOL), inside, to=_BOOL)
             return make(select_n_p, inside, place.whole, make(add_p, atom, place.low))
         atom = make(min_p, atom, place.last)
-        atom = make(max_p, atom, 0) if signed else atom
+        atom = make(max_p, atom, 0) if is_signed else atom
         return make(add_p, atom, place.low)
 
     def _make(

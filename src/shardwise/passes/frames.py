@@ -54,9 +54,9 @@ def in_frames(region: Region, eqn: Equation) -> bool:
     frames = frames_of(eqn, rule, views, region.grid.axis_sizes, region.positions)
     if not frames:
         return False
-    looked_up = {f: d for d in looked_up_dims(eqn) for f in rule.inputs[0][d] if f in frames}
-    summed = {f for f in frames if rule.kinds[f] is Kind.REDUCE} - looked_up.keys()
-    if summed and _whole_is_cheaper(region, eqn, rule, views, [frames[f] for f in summed]):
+    lookup_dims = {f: d for d in looked_up_dims(eqn) for f in rule.inputs[0][d] if f in frames}
+    summed_factors = {f for f in frames if rule.kinds[f] is Kind.REDUCE} - lookup_dims.keys()
+    if summed_factors and _whole_is_cheaper(region, eqn, rule, views, [frames[f] for f in summed_factors]):
         return False
     inputs: list[Atom] = []
     for atom, view, tensor in zip(eqn.inputs, views, rule.inputs, strict=True):
@@ -64,31 +64,33 @@ def in_frames(region: Region, eqn: Equation) -> bool:
         if aval is atom.aval and not _lies_unevenly(view, tensor, frames, region.grid.axis_sizes):
             inputs.append(atom)
             continue
-        sums = any(f in summed for fs in tensor for f in fs)
+        sums = any(f in summed_factors for fs in tensor for f in fs)
         kind = op.reduction_of(eqn.params) if len(eqn.inputs) == 1 else "sum"
         fill = literal(MONOIDS[kind].identity(aval.dtype), aval.dtype) if sums else None
         inside = into_frames(view, tensor, frames, alone=sums)
         if not sums and not inputs and op.halo is not None and windowed_dims(eqn, rule, view, region.grid.axis_sizes):
-            inputs.append(pending := Var(aval))
-            region.views[pending] = inside
+            inputs.append(local_var := Var(aval))
+            region.views[local_var] = inside
             continue
         dims = framed_dims(natural_layout(inside, region.grid.axis_sizes), tensor, frames)
         outer, region.current = region.current, view.eqn or region.current
         inputs.append(inside_var := Var(aval))
         region.define(inside_var, Assembler(region, aval).assemble(inside, dims, fill), dims)
         region.current = outer
-    if looked_up:
-        inputs = with_shifted_starts(region, eqn, inputs, {d: frames[f] for f, d in looked_up.items()})
+    if lookup_dims:
+        inputs = with_shifted_starts(region, eqn, inputs, {d: frames[f] for f, d in lookup_dims.items()})
     # Windows along a dim that must be whole are no frames of it.
-    made = [tuple(() if fs and rule.kinds[fs[0]] is Kind.REPLICATE else fs for fs in t) for t in rule.outputs]
-    outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, made, strict=True)]
-    placed = [framed_dims(region.placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, made, strict=True)]
+    result_tensors = [tuple(() if fs and rule.kinds[fs[0]] is Kind.REPLICATE else fs for fs in t) for t in rule.outputs]
+    outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, result_tensors, strict=True)]
+    result_layouts = [
+        framed_dims(region.placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, result_tensors, strict=True)
+    ]
     params = eqn.params
     if op.localize is not None:
         params = dict(op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
-    inner = region.with_placements(dict(zip(outputs, placed, strict=True)))
+    inner = region.with_placements(dict(zip(outputs, result_layouts, strict=True)))
     inner.equation(Equation(op, tuple(inputs), tuple(outputs), params, eqn.source))
-    for var, out, tensor in zip(eqn.outputs, outputs, made, strict=True):
+    for var, out, tensor in zip(eqn.outputs, outputs, result_tensors, strict=True):
         if out in region.values and out.aval.shape == var.aval.shape:
             region.define(var, *region.values[out])
         else:
@@ -117,8 +119,10 @@ def frames_of(
             if f not in frames:
                 if not _can_be_framed(eqn, rule, f):
                     return None
-                found = [(v, e) for v, t in zip(views, rule.inputs, strict=True) if (e := dim_of(t, f)) is not None]
-                frame = _frame(n, axes, found, sizes)
+                views_and_dims = [
+                    (v, e) for v, t in zip(views, rule.inputs, strict=True) if (e := dim_of(t, f)) is not None
+                ]
+                frame = _frame(n, axes, views_and_dims, sizes)
                 if frame is None:
                     return None
                 frames[f] = _place_dim(frame, n, positions().low(eqn.inputs[i], d))
@@ -128,8 +132,8 @@ def frames_of(
 
 def _lies_unevenly(view: View, tensor: TensorFactors, frames: Frames, sizes: Mapping[str, int]) -> bool:
     """Whether other axes than its frame's, which do not divide it, split the view along a framed dim."""
-    framed = [d for d, fs in enumerate(tensor) if fs and fs[0] in frames]
-    return any(view.shape[d] % ways(view.axes(d), sizes) for d in framed)
+    framed_dims_here = [d for d, fs in enumerate(tensor) if fs and fs[0] in frames]
+    return any(view.shape[d] % ways(view.axes(d), sizes) for d in framed_dims_here)
 
 
 def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
@@ -137,13 +141,13 @@ def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
     op, _, _ = unwrap_op(eqn.op, eqn.params)
     if op.collective is not None or op.calls_user or op.has_effects(eqn.params):
         return False
-    looked_up = any(rule.inputs[0][d] == (f,) for d in looked_up_dims(eqn))
+    is_lookup_dim = any(rule.inputs[0][d] == (f,) for d in looked_up_dims(eqn))
     # Values follow from positions; those of windows are moved into the frame.
     if op.place is not None and (op.indexed is None or op is not eqn.op):
         return False
     if any(f in fs for t in rule.tensors for fs in t if fs != (f,)):
         return False
-    if looked_up:
+    if is_lookup_dim:
         return True
     if rule.kinds[f] is Kind.REDUCE:  # these positions hold the identity
         adds = op.updates and op.reduction_of(eqn.params) == "sum"
@@ -159,8 +163,8 @@ def _whole_is_cheaper(
         return False
     parts = math.prod(ways(frame.axes, region.grid.axis_sizes) for frame in summed)
     more = 2 * math.prod(rule.sizes) * (1 - 1 / parts)
-    sent = 2 * sum(v.aval.nbytes for v in eqn.outputs) * (1 - 1 / parts)
-    return more <= region.worth * sent
+    sent_bytes = 2 * sum(v.aval.nbytes for v in eqn.outputs) * (1 - 1 / parts)
+    return more <= region.worth * sent_bytes
 
 
 def _is_held(region: Region, atom: Atom, view: View) -> bool:
@@ -194,7 +198,7 @@ def _frame(n: int, axes: Axes, dims: Sequence[tuple[View, int]], sizes: Mapping[
     """The frame that most of these dims of views lie in already, else a new one, unless its parts would be too small. Of their positions,
     the closest to the middle: stencils end there.
     """
-    found: dict[tuple[int, Axes], list[int]] = {}
+    dims_by_axes: dict[tuple[int, Axes], list[int]] = {}
     for view, d in dims:
         if any(p.fills for p in view.parts):
             continue
@@ -202,9 +206,9 @@ def _frame(n: int, axes: Axes, dims: Sequence[tuple[View, int]], sizes: Mapping[
         if len(stands) == 1:
             ((first, at, size, whole, split),) = stands
             if at == 0 and size == n and split and 2 * n > whole:
-                found.setdefault((whole, split), []).append(first)
-    if found:
-        (whole, split), places = max(found.items(), key=lambda entry: len(entry[1]))
+                dims_by_axes.setdefault((whole, split), []).append(first)
+    if dims_by_axes:
+        (whole, split), places = max(dims_by_axes.items(), key=lambda entry: len(entry[1]))
         middle = (whole - n + (2 * places[0] > whole - n)) // 2  # of two middles, the one closer to the first operand
         return Frame(min(max(middle, min(places)), max(places)), whole, split)
     parts = ways(axes, sizes)
@@ -219,9 +223,9 @@ def framed_type(aval: ShapedArray, tensor: TensorFactors, frames: Frames) -> Sha
 
 def framed_dims(dims: DimAxes, tensor: TensorFactors, frames: Frames) -> DimAxes:
     """A layout with the frames' axes on the framed dims."""
-    taken = {a for fs in tensor for f in fs if f in frames for a in frames[f].axes}
+    frame_axes = {a for fs in tensor for f in fs if f in frames for a in frames[f].axes}
     return tuple(
-        frames[fs[0]].axes if fs and fs[0] in frames else axes if not taken.intersection(axes) else ()
+        frames[fs[0]].axes if fs and fs[0] in frames else axes if not frame_axes.intersection(axes) else ()
         for axes, fs in zip(dims, tensor, strict=True)
     )
 

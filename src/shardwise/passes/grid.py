@@ -51,8 +51,8 @@ class Grid:
         """The layout that `tiling` describes, in grid axes."""
         if math.prod(tiling.mesh_shape) != len(self.devices) or not tiling.mesh_shape:
             return ((),) * tiling.ndim  # an array on one device in a larger computation is replicated
-        named = tuple(tuple(tiling.axis_names[a] for a in axes) for axes in tiling.dims)
-        return self.rename(tiling.axis_names, tiling.mesh_shape, named)
+        named_dims = tuple(tuple(tiling.axis_names[a] for a in axes) for axes in tiling.dims)
+        return self.rename(tiling.axis_names, tiling.mesh_shape, named_dims)
 
     def rename(self, names: tuple[str, ...], sizes: tuple[int, ...], dims: DimAxes) -> DimAxes:
         """A layout over a mesh's axes, translated to grid axes; axes of size 1 split nothing and are dropped."""
@@ -151,14 +151,14 @@ def make_grid(devices: Sequence[Device], meshes: Iterable[MeshKey]) -> Grid:
             (names, sizes): dict(zip(names, ((n,) for n in first_names), strict=True)) for names, sizes in distinct
         }
         return Grid(first_names, first_sizes, devices, tables)
-    refined = common_refinement(*[sizes for _, sizes in distinct])
-    if refined is None:
-        shown = " and ".join(str(dict(zip(*m, strict=True))) for m in distinct)
+    refinement = common_refinement(*[sizes for _, sizes in distinct])
+    if refinement is None:
+        mesh_list = " and ".join(str(dict(zip(*m, strict=True))) for m in distinct)
         raise ValueError(
-            f"one computation uses the meshes {shown}, which cut the devices in incompatible ways. "
+            f"one computation uses the meshes {mesh_list}, which cut the devices in incompatible ways. "
             "Reshard the arguments to one mesh with device_put first."
         )
-    sizes, parts = refined
+    sizes, parts = refinement
     names = _refined_names(distinct[0], parts[0], len(sizes))
     tables = {
         mesh: {axis: tuple(names[i] for i in positions) for axis, positions in zip(mesh[0], part, strict=True)}

@@ -19,9 +19,9 @@ def held_updates(program: Program) -> Program:
     """`program` with choices between a value and its update as updates that are held back."""
     if not any(is_update(e) for e in program.equations):
         return program
-    made, used = makers(program), users(program)
-    kept = {v for v in program.outputs if isinstance(v, Var)}
-    replaced: dict[int, Sequence[Equation]] = {}
+    producers, used = makers(program), users(program)
+    result_vars = {v for v in program.outputs if isinstance(v, Var)}
+    replacements: dict[int, Sequence[Equation]] = {}
     for i, eqn in enumerate(program.equations):
         if eqn.op is not select_n_p or len(eqn.inputs) != 3:
             continue
@@ -30,19 +30,19 @@ def held_updates(program: Program) -> Program:
             continue
         for new, old in ((1, 0), (0, 1)):
             chosen = cases[new]
-            if not isinstance(chosen, Var) or chosen in kept or used[chosen] != [i]:
+            if not isinstance(chosen, Var) or chosen in result_vars or used[chosen] != [i]:
                 continue
-            at = made.get(chosen)
+            at = producers.get(chosen)
             if at is None:
                 continue
             update = program.equations[at]
-            found = _hold_update(update, eqn, turned=new == 0) if _of(update, cases[old]) else None
-            if found is not None:
-                replaced[at], replaced[i] = (), found
+            held_form = _hold_update(update, eqn, turned=new == 0) if _of(update, cases[old]) else None
+            if held_form is not None:
+                replacements[at], replacements[i] = (), held_form
                 break
-    if not replaced:
+    if not replacements:
         return program
-    equations = [e for i, e in enumerate(program.equations) for e in replaced.get(i, (e,))]
+    equations = [e for i, e in enumerate(program.equations) for e in replacements.get(i, (e,))]
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
@@ -67,14 +67,14 @@ def _hold_update(update: Equation, choice: Equation, turned: bool) -> list[Equat
 
     inputs = (choice.inputs[0], *update.inputs)
     program, _ = trace_program(run, [a.aval.update(vma=frozenset()) for a in inputs])
-    known: dict[Atom, Atom] = dict(zip(program.inputs, inputs, strict=True))
-    found: list[Equation] = []
+    atom_map: dict[Atom, Atom] = dict(zip(program.inputs, inputs, strict=True))
+    new_equations: list[Equation] = []
     for eqn in program.equations:
-        operands = tuple([a if isinstance(a, Literal) else known[a] for a in eqn.inputs])
+        operands = tuple([a if isinstance(a, Literal) else atom_map[a] for a in eqn.inputs])
         vma = frozenset[str]().union(*[a.aval.vma for a in operands])
         results = tuple([Var(v.aval.update(vma=vma)) for v in eqn.outputs])
         if program.outputs == eqn.outputs:
             results = choice.outputs
-        known.update(zip(eqn.outputs, results, strict=True))
-        found.append(Equation(eqn.op, operands, results, eqn.params, choice.source))
-    return found if found and found[-1].outputs == choice.outputs else None
+        atom_map.update(zip(eqn.outputs, results, strict=True))
+        new_equations.append(Equation(eqn.op, operands, results, eqn.params, choice.source))
+    return new_equations if new_equations and new_equations[-1].outputs == choice.outputs else None

@@ -17,8 +17,8 @@ from shardwise.runtime import costs
 
 def hoist(program: Program) -> Program:
     """The same program with collectives of constants ahead of its loops, inner loops first."""
-    hoisted = ProgramMap(lambda p: _hoist_program(hoisted.inside(p)))
-    return hoisted.of(program)
+    hoist_map = ProgramMap(lambda p: _hoist_program(hoist_map.inside(p)))
+    return hoist_map.of(program)
 
 
 def _hoist_program(program: Program) -> Program:
@@ -36,22 +36,22 @@ def _ahead(eqn: Equation) -> list[Equation]:
     loop = region_of(eqn)
     if not isinstance(loop, Loop) or not loop.counted:
         return [eqn]
-    moved = _hoisted_equations(loop)
-    if not moved:
+    ahead_equations = _hoisted_equations(loop)
+    if not ahead_equations:
         return [eqn]
     body, count = loop.body, loop.num_consts
-    gone = {id(e) for e in moved if _goes(e, loop)}
-    rest = tuple([e for e in body.equations if id(e) not in gone])
+    ids_gone = {id(e) for e in ahead_equations if _goes(e, loop)}
+    rest = tuple([e for e in body.equations if id(e) not in ids_gone])
     read = {a for e in rest for a in e.inputs} | set(body.outputs)
     names: dict[Var, Atom] = dict(zip(body.inputs[:count], eqn.inputs[loop.consts], strict=True))
     ahead: list[Equation] = []
     inside: list[Var] = []  # their results in the loop
-    for e in moved:
+    for e in ahead_equations:
         inputs = tuple([a if isinstance(a, Literal) else names[a] for a in e.inputs])
         outputs = tuple([Var(v.aval) for v in e.outputs])
         names.update(zip(e.outputs, outputs, strict=True))
         ahead.append(Equation(e.op, inputs, outputs, e.params, e.source))
-        if id(e) in gone:
+        if id(e) in ids_gone:
             inside += [v for v in e.outputs if v in read]
     longer = Program((*body.inputs[:count], *inside, *body.inputs[count:]), rest, body.outputs, 0, body.name)
     at = loop.consts.stop
@@ -64,25 +64,25 @@ def _ahead(eqn: Equation) -> list[Equation]:
 def _hoisted_equations(loop: Loop) -> list[Equation]:
     """The equations of a body that move ahead of the loop, with all equations that they need, in order."""
     steady: set[Var] = set(loop.body.inputs[: loop.num_consts])
-    made: dict[Var, Equation] = {}
-    wanted: list[Equation] = []
+    producers: dict[Var, Equation] = {}
+    wanted_equations: list[Equation] = []
     for e in loop.body.equations:
         if not all(isinstance(a, Literal) or a in steady for a in e.inputs) or not _is_free(e):
             continue
         if _goes(e, loop):
             if any(v.aval.nbytes > costs.HOISTED_BYTES for v in e.outputs):
                 continue
-            wanted.append(e)
+            wanted_equations.append(e)
         steady.update(e.outputs)
-        made.update(dict.fromkeys(e.outputs, e))
-    needed: dict[int, Equation] = {}
-    stack = list(wanted)
+        producers.update(dict.fromkeys(e.outputs, e))
+    needed_equations: dict[int, Equation] = {}
+    stack = list(wanted_equations)
     while stack:
         e = stack.pop()
-        if id(e) not in needed:
-            needed[id(e)] = e
-            stack += [made[a] for a in e.inputs if isinstance(a, Var) and a in made]
-    return [e for e in loop.body.equations if id(e) in needed]
+        if id(e) not in needed_equations:
+            needed_equations[id(e)] = e
+            stack += [producers[a] for a in e.inputs if isinstance(a, Var) and a in producers]
+    return [e for e in loop.body.equations if id(e) in needed_equations]
 
 
 def _goes(eqn: Equation, loop: Loop) -> bool:
@@ -104,7 +104,7 @@ def _is_inserted(eqn: Equation) -> bool:
 
 
 def _is_free(eqn: Equation) -> bool:
-    """Whether an equation may run once instead of in each step. A barrier keeps what it hands on where it is."""
+    """Whether an equation may run once instead of in each step. A barrier keeps its operands in the loop."""
     op = eqn.op
     if op.hands_on or op.has_effects(eqn.params) or calls_user(eqn):
         return False

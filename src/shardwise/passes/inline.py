@@ -25,32 +25,32 @@ def inline_calls(program: Program) -> Program:
         return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
     def with_shared_params(eqn: Equation) -> Equation:
-        params = shared(eqn.params)
+        params = shared_params(eqn.params)
         return eqn if params is eqn.params else Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
 
     def params_of(eqn: Equation) -> Mapping[str, Any]:
         """The params of an equation with its programs inlined; equal ones are one object."""
-        found = known.get(id(eqn.params))
-        if found is None:
+        known_pair = params_by_id.get(id(eqn.params))
+        if known_pair is None:
             alike = with_shared_params(eqn)
-            found = known[id(eqn.params)] = eqn.params, bodies.params_of(alike)
-        return found[1]
+            known_pair = params_by_id[id(eqn.params)] = eqn.params, bodies.params_of(alike)
+        return known_pair[1]
 
-    bodies, shared = ProgramMap(inline_program), SharedParams()
-    known: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # by id of the params, which are kept
+    bodies, shared_params = ProgramMap(inline_program), SharedParams()
+    params_by_id: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # by id of the params, which are kept
     return bodies.of(program)
 
 
 def _has_calls(program: Program, known: dict[Program, bool]) -> bool:
-    found = known.get(program)
-    if found is None:
-        found = known[program] = any(
+    known_answer = known.get(program)
+    if known_answer is None:
+        known_answer = known[program] = any(
             eqn.op.inline is not None
             or eqn.op.static is not None
             or any(_has_calls(sub, known) for _, sub in subprograms(eqn.params))
             for eqn in program.equations
         )
-    return found
+    return known_answer
 
 
 def _splice(
@@ -69,9 +69,9 @@ def _splice(
             else:
                 outputs = tuple([Var(v.aval) for v in eqn.outputs])
                 names.update(zip(eqn.outputs, outputs, strict=True))
-            renamed = Equation(op, inputs, outputs, params_of(eqn), eqn.source)
-            simpler = None if op.static is None else op.static(renamed)
-            equations.append(renamed if simpler is None else simpler)
+            new_equation = Equation(op, inputs, outputs, params_of(eqn), eqn.source)
+            simpler = None if op.static is None else op.static(new_equation)
+            equations.append(new_equation if simpler is None else simpler)
             continue
         inner: Program = op.inline(eqn)
         inner_names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))

@@ -16,8 +16,8 @@ from shardwise.ops.elementwise.binary import add_p
 
 def join_reductions(program: Program, joins: Callable[[Axes], bool] = lambda axes: True) -> Program:
     """The same program with such sums joined, in loop bodies and branches too, if `joins` accepts their axes."""
-    joined = ProgramMap(lambda p: _join_sums(joined.inside(p), joins))
-    return joined.of(program)
+    join_map = ProgramMap(lambda p: _join_sums(join_map.inside(p), joins))
+    return join_map.of(program)
 
 
 def _join_sums(program: Program, joins: Callable[[Axes], bool]) -> Program:
@@ -38,13 +38,13 @@ def _join_sums(program: Program, joins: Callable[[Axes], bool]) -> Program:
         if len(pair) == 2 and _are_alike(*pair):
             for p in places:
                 equations[p] = None
-            added, eqn = _sum_of_parts(eqn, *pair)
-            equations.append(added)
+            sum_equation, eqn = _sum_of_parts(eqn, *pair)
+            equations.append(sum_equation)
         equations.append(eqn)
         if _is_sum(eqn) and uses.get(eqn.outputs[0]) == 1 and joins(eqn.params["axes"]):
             sums[eqn.outputs[0]] = len(equations) - 1
-    kept = tuple([e for e in equations if e is not None])
-    return Program(program.inputs, kept, program.outputs, program.num_consts, program.name)
+    remaining = tuple([e for e in equations if e is not None])
+    return Program(program.inputs, remaining, program.outputs, program.num_consts, program.name)
 
 
 def _is_sum(eqn: Equation) -> bool:
@@ -70,5 +70,5 @@ def _sum_of_parts(eqn: Equation, one: Equation, other: Equation) -> tuple[Equati
     out = eqn.outputs[0]
     parts = [e.inputs[0].aval for e in (one, other)]
     part = Var(parts[0].update(weak_type=out.aval.weak_type, vma=parts[0].vma | parts[1].vma))
-    added = Equation(eqn.op, (one.inputs[0], other.inputs[0]), (part,), eqn.params, eqn.source)
-    return added, Equation(other.op, (part,), (out,), other.params, other.source)
+    sum_equation = Equation(eqn.op, (one.inputs[0], other.inputs[0]), (part,), eqn.params, eqn.source)
+    return sum_equation, Equation(other.op, (part,), (out,), other.params, other.source)

@@ -28,10 +28,10 @@ def _join_pads(program: Program, spread: Spread) -> Program:
     if not any(e.op is pad_p for e in program.equations):
         return program
     used, reads = users(program), read_by_loops(program, spread)
-    kept = {v for v in program.outputs if isinstance(v, Var)}
+    result_vars = {v for v in program.outputs if isinstance(v, Var)}
 
     def joins(eqn: Equation) -> bool:
-        if eqn.op is not pad_p or eqn.outputs[0] in kept or not _long_rows(eqn):
+        if eqn.op is not pad_p or eqn.outputs[0] in result_vars or not _long_rows(eqn):
             return False
         (out,), readers = eqn.outputs, [program.equations[i] for i in used.get(eqn.outputs[0], ())]
         if spread.elements(out.aval) <= costs.FUSED_FEWEST or not readers:
@@ -70,8 +70,8 @@ def _joins_one_dim(eqn: Equation, sliced: Equation) -> bool:
 def _with_rows(eqn: Equation) -> list[Equation]:
     """The pad as joined values; the rows along the first dims are the longest pieces."""
     (x, fill), (out,) = eqn.inputs, eqn.outputs
-    padded = _padded_dims(eqn)
-    made: list[Equation] = []
+    padded_dims = _padded_dims(eqn)
+    new_equations: list[Equation] = []
 
     def rows(d: int, count: int) -> list[Var]:
         if not count:
@@ -81,13 +81,13 @@ def _with_rows(eqn: Equation) -> list[Equation]:
             fill.aval.update(shape=shape, vma=out.aval.vma)
         )  # so that loops step from device to device as those of x do
         params = {"shape": shape, "axes": tuple(sorted(out.aval.vma))}
-        made.append(Equation(stored_fill, (fill,), (row,), params, eqn.source))
+        new_equations.append(Equation(stored_fill, (fill,), (row,), params, eqn.source))
         return [row]
 
-    for d, low, high in reversed(padded):
+    for d, low, high in reversed(padded_dims):
         pieces = (*rows(d, low), x, *rows(d, high))
         shape = (*x.aval.shape[:d], low + x.aval.shape[d] + high, *x.aval.shape[d + 1 :])
-        whole = out if d == padded[0][0] else Var(out.aval.update(shape=shape))
-        made.append(Equation(concatenate_p, pieces, (whole,), {"dimension": d}, eqn.source))
+        whole = out if d == padded_dims[0][0] else Var(out.aval.update(shape=shape))
+        new_equations.append(Equation(concatenate_p, pieces, (whole,), {"dimension": d}, eqn.source))
         x = whole
-    return made
+    return new_equations

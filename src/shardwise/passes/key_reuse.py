@@ -23,7 +23,7 @@ def key_uses(program: Program) -> KeyUses:
     Raises:
         KeyReuseError: it consumes a key twice.
     """
-    consumed: dict[Var, Mask] = {}
+    consumed_masks: dict[Var, Mask] = {}
     origin: dict[Var, Var] = {}  # the original value of each copy
 
     def root(atom: Var | Literal) -> Var | None:
@@ -36,25 +36,25 @@ def key_uses(program: Program) -> KeyUses:
             continue
         uses = equation_uses(eqn, key_uses)
         for out, operand in uses.forwards.items():
-            if (found := root(eqn.inputs[operand])) is not None:
-                origin[eqn.outputs[out]] = found
+            if (key_root := root(eqn.inputs[operand])) is not None:
+                origin[eqn.outputs[out]] = key_root
         for i, mask in uses.sinks.items():
             var = root(eqn.inputs[i])
             if var is None or not is_key(var):
                 continue
-            if overlap(consumed.get(var, False), mask):
+            if overlap(consumed_masks.get(var, False), mask):
                 where = f" at {source_text(eqn.source)}" if eqn.source else ""
                 raise KeyReuseError(
                     f"In {eqn.op.name}{where}, argument {i} is already consumed: a key of type {var.aval.str_short()} was used or split "
                     f"before, in {program.name}. Split keys, and use each part once."
                 )
-            consumed[var] = union(consumed.get(var, False), mask)
+            consumed_masks[var] = union(consumed_masks.get(var, False), mask)
         for i, out in enumerate(eqn.outputs):
             if is_key(out) and out not in origin:
-                consumed[out] = i not in uses.sources
+                consumed_masks[out] = i not in uses.sources
 
     inputs = {v: i for i, v in enumerate(program.inputs)}
-    sinks = {i: consumed[v] for v, i in inputs.items() if is_key(v) and np.any(consumed.get(v, False))}
+    sinks = {i: consumed_masks[v] for v, i in inputs.items() if is_key(v) and np.any(consumed_masks.get(v, False))}
     sources, forwards = set(), {}
     for i, atom in enumerate(program.outputs):
         var = root(atom)
@@ -62,6 +62,6 @@ def key_uses(program: Program) -> KeyUses:
             continue
         if var in inputs:
             forwards[i] = inputs[var]
-        elif not np.any(consumed.get(var, False)):
+        elif not np.any(consumed_masks.get(var, False)):
             sources.add(i)
     return KeyUses(sinks, frozenset(sources), forwards)

@@ -32,7 +32,7 @@ from shardwise.runtime import costs
 
 
 class _Total(NamedTuple):
-    """A result of a loop's body that is made of sums over devices alone: what a carry adds up, or what is stacked.
+    """A result of a loop's body that is made of sums over devices alone: the terms of a carry, or stacked values.
 
     Attributes:
         place: among the results of the body, the carry first.
@@ -81,28 +81,28 @@ def _totals(
     sums = [e for e in body.equations if _is_sum(e) and moves(e.params["axes"])]
     if not sums:
         return
-    made = {v: e for e in body.equations for v in e.outputs}
+    producers = {v: e for e in body.equations for v in e.outputs}
     readers: dict[Atom, list[Equation | None]] = {}  # None: the body's results
     for e in body.equations:
         for a in e.inputs:
             readers.setdefault(a, []).append(e)
     for a in body.outputs:
         readers.setdefault(a, []).append(None)
-    tested = _tested_places(loop)
+    tested_places = _tested_places(loop)
     first, movable = loop.num_consts, set(sums)
     for place, new in enumerate(body.outputs):
         carry = body.inputs[first + place] if place < loop.num_carry else None
-        if place in tested or not isinstance(new, Var) or new is carry:
+        if place in tested_places or not isinstance(new, Var) or new is carry:
             continue
         if carry is None and not far and new.aval.nbytes > costs.STACKED_SUM_BYTES:
             continue
-        parts = _Parts(made, movable, carry, far)
+        parts = _Parts(producers, movable, carry, far)
         if not parts.follow(new, False) or (carry is not None and carry not in parts.values):
             continue
         axes = {e.params["axes"] for e in parts.sums}
         if len(axes) != 1 or any(not v.aval.vma.isdisjoint(*axes) for v in parts.others):
             continue
-        inside = {made[v] for v in parts.values if v in made and made[v] not in parts.sums}
+        inside = {producers[v] for v in parts.values if v in producers and producers[v] not in parts.sums}
         if readers[new] != [None] or not all(inside.issuperset(readers[v]) for v in parts.values if v is not new):
             continue
         if carry is None or operands[loop.carry.start + place] in zeros or _is_added_to(carry, new, readers):
@@ -115,8 +115,8 @@ def _is_added_to(carry: Atom, new: Atom, readers: Mapping[Atom, Sequence[Equatio
     while value is not new:
         if len(readers[value]) != 1 or (eqn := readers[value][0]) is None:
             return False
-        added = eqn.op is add_p or eqn.op is add_any_p
-        if not added and not (eqn.op is sub_p and value is eqn.inputs[0]):
+        is_addition = eqn.op is add_p or eqn.op is add_any_p
+        if not is_addition and not (eqn.op is sub_p and value is eqn.inputs[0]):
             return False
         value = eqn.outputs[0]
     return True
@@ -266,12 +266,12 @@ class _Late:
         if part is None:
             self._behind.append(_sum_equation(first, partial, result))
             return
-        begun = loop.carry.start + place
-        before, self._operands[begun] = self._operands[begun], self._start(part)
-        summed = _sum_equation(first, partial, None if before not in self._zeros else result)
-        self._behind.append(summed)
+        operand_place = loop.carry.start + place
+        before, self._operands[operand_place] = self._operands[operand_place], self._start(part)
+        sum_equation = _sum_equation(first, partial, None if before not in self._zeros else result)
+        self._behind.append(sum_equation)
         if before not in self._zeros:
-            self._behind.append(Equation(add_p, (before, summed.outputs[0]), (result,), {}, first.source))
+            self._behind.append(Equation(add_p, (before, sum_equation.outputs[0]), (result,), {}, first.source))
 
     def _start(self, part: Var) -> Var:
         """Zeros of the type of a partial sum, before the loop."""

@@ -32,38 +32,38 @@ class LiveResults:
     def part_of(self, program: Program, results: Sequence[int]) -> ProgramPart:
         """The part of a program that the results at these positions, and its effects, follow from."""
         key = program, tuple(results)
-        found = self._parts.get(key)
-        if found is None:
+        known_part = self._parts.get(key)
+        if known_part is None:
             outputs = tuple([program.outputs[i] for i in results])
-            equations, needed = self._live(program.equations, outputs)
-            inputs = tuple([i for i, v in enumerate(program.inputs) if v in needed])
-            found = self._parts[key] = ProgramPart(program, equations, outputs, inputs)
-        return found
+            equations, needed_atoms = self._live(program.equations, outputs)
+            inputs = tuple([i for i, v in enumerate(program.inputs) if v in needed_atoms])
+            known_part = self._parts[key] = ProgramPart(program, equations, outputs, inputs)
+        return known_part
 
     def _live(self, equations: Sequence[Equation], outputs: Sequence[Atom]) -> tuple[tuple[Equation, ...], set[Atom]]:
         """The equations that `outputs` and effects follow from, and the values that these read."""
-        needed: set[Atom] = {a for a in outputs if isinstance(a, Var)}
-        kept: list[Equation] = []
+        needed_atoms: set[Atom] = {a for a in outputs if isinstance(a, Var)}
+        kept_equations: list[Equation] = []
         for eqn in reversed(equations):
-            if needed.isdisjoint(eqn.outputs) and not eqn.op.has_effects(eqn.params):
+            if needed_atoms.isdisjoint(eqn.outputs) and not eqn.op.has_effects(eqn.params):
                 continue
             if eqn.op.narrow is not None:
-                eqn = self._narrow(eqn, needed)
-            kept.append(eqn)
-            needed.update(eqn.inputs)
-        kept.reverse()
-        return tuple(kept), needed
+                eqn = self._narrow(eqn, needed_atoms)
+            kept_equations.append(eqn)
+            needed_atoms.update(eqn.inputs)
+        kept_equations.reverse()
+        return tuple(kept_equations), needed_atoms
 
     def _narrow(self, eqn: Equation, needed: set[Atom]) -> Equation:
-        wanted = tuple([v in needed for v in eqn.outputs])
-        key = (eqn.op, id(eqn.params), wanted)
-        known = self._narrowed.get(key)
-        if known is None:
+        wanted_flags = tuple([v in needed for v in eqn.outputs])
+        key = (eqn.op, id(eqn.params), wanted_flags)
+        known_form = self._narrowed.get(key)
+        if known_form is None:
             assert eqn.op.narrow is not None
-            found: NarrowedEquation = eqn.op.narrow(eqn.params, wanted, self.part_of)
-            whole = len(found.results) == len(eqn.outputs) and len(found.operands) == len(eqn.inputs)
-            known = self._narrowed[key] = eqn.params, None if whole else found
-        new = known[1]
+            narrow_form: NarrowedEquation = eqn.op.narrow(eqn.params, wanted_flags, self.part_of)
+            whole = len(narrow_form.results) == len(eqn.outputs) and len(narrow_form.operands) == len(eqn.inputs)
+            known_form = self._narrowed[key] = eqn.params, None if whole else narrow_form
+        new = known_form[1]
         if new is None:
             return eqn
         inputs = tuple([eqn.inputs[i] for i in new.operands])

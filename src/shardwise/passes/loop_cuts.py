@@ -102,9 +102,9 @@ class FollowedDim:
 
     def through(self, program: Program) -> FollowedDim:
         """The dim in each value; `_Whole` where parts of it meet."""
-        known = 0
-        while known != len(self.dims):
-            known = len(self.dims)
+        count = 0
+        while count != len(self.dims):
+            count = len(self.dims)
             self._program(program)
         if any(v not in self.dims for carries in self._apart for v in carries):
             raise _Whole  # it would go round more often for some pieces than for others
@@ -187,13 +187,13 @@ class FollowedDim:
 
 def localize(program: Program, dims: dict[Var, int], size: int) -> Program:
     """`program` for parts of `size` elements along these dims."""
-    renamed: dict[Var, Var] = {}
+    local_vars: dict[Var, Var] = {}
 
     def var(v: Var) -> Var:
-        if v not in renamed:
+        if v not in local_vars:
             d, shape = dims.get(v), v.aval.shape
-            renamed[v] = Var(v.aval if d is None else v.aval.update(shape=(*shape[:d], size, *shape[d + 1 :])))
-        return renamed[v]
+            local_vars[v] = Var(v.aval if d is None else v.aval.update(shape=(*shape[:d], size, *shape[d + 1 :])))
+        return local_vars[v]
 
     def atoms(given: Sequence[Atom]) -> tuple[Atom, ...]:
         return tuple([a if isinstance(a, Literal) else var(a) for a in given])
@@ -227,22 +227,22 @@ def _body_past_test(eqn: Equation, loop: Loop, test: Program) -> Program:
     """The body of a loop, with True for what its test has found to be."""
     body, n = loop.body, loop.num_consts
     own: dict[Atom, Atom] = dict(zip(eqn.inputs[loop.consts], body.inputs[:n], strict=True))
-    asked = [own.get(a) for a in eqn.inputs[loop.test_consts]]
-    given = [*asked, *body.inputs[n : n + loop.num_carry]]
+    own_operands = [own.get(a) for a in eqn.inputs[loop.test_consts]]
+    given = [*own_operands, *body.inputs[n : n + loop.num_carry]]
     names: dict[Atom, Atom] = {v: v if a is None else a for v, a in zip(test.inputs, given, strict=True)}
     equations = [replace(e, inputs=tuple([names.get(a, a) for a in e.inputs])) for e in test.equations]
     *_, last = equations
     answer = last.inputs[0]
     equal = merge_equal([*equations, *body.equations], {})[1]
-    found = [v for v in (*body.inputs, *_results(body)) if equal.get(v, v) is equal.get(answer, answer)]
-    if answer.aval.size != 1 or last.outputs != test.outputs or not found:
+    answer_vars = [v for v in (*body.inputs, *_results(body)) if equal.get(v, v) is equal.get(answer, answer)]
+    if answer.aval.size != 1 or last.outputs != test.outputs or not answer_vars:
         return body
-    true: dict[Atom, Var] = {v: Var(v.aval) for v in found}
-    shaped = [
+    true: dict[Atom, Var] = {v: Var(v.aval) for v in answer_vars}
+    shape_equations = [
         Equation(reshape_p, (_TRUE,), (v,), {"new_sizes": v.aval.shape, "out_sharding": None}) for v in true.values()
     ]
-    named = [replace(e, inputs=tuple([true.get(a, a) for a in e.inputs])) for e in body.equations]
-    return replace(body, equations=(*shaped, *named))
+    renamed_equations = [replace(e, inputs=tuple([true.get(a, a) for a in e.inputs])) for e in body.equations]
+    return replace(body, equations=(*shape_equations, *renamed_equations))
 
 
 def _results(program: Program) -> list[Var]:
@@ -256,20 +256,20 @@ def sweep(piece: Program, length: int, whole: Program, dims: dict[Var, int]) -> 
     consts, rows = ([i for i, c in enumerate(cut) if c is which] for which in (False, True))
     order = [*consts, *rows]
     body = replace(piece, inputs=tuple([piece.inputs[i] for i in order]))
-    stacked = tuple([Var(_more(a.aval, length)) for a in piece.outputs])
+    stacked_vars = tuple([Var(_more(a.aval, length)) for a in piece.outputs])
     params = {"body": body, "num_consts": len(consts), "num_carry": 0, "length": length, "reverse": False}
-    equations = [Equation(scan_p, tuple([inputs[i] for i in order]), stacked, params)]
+    equations = [Equation(scan_p, tuple([inputs[i] for i in order]), stacked_vars, params)]
     outputs: list[Var] = []
-    for var, atom, result in zip(stacked, piece.outputs, whole.outputs, strict=True):
+    for var, atom, result in zip(stacked_vars, piece.outputs, whole.outputs, strict=True):
         if result in dims:
             outputs.append(var)
         else:  # the same for all
             first, one = Var(_more(atom.aval, 1)), Var(atom.aval)
             zero, shape = (0,) * var.aval.ndim, first.aval.shape
-            cutting = {"start_indices": zero, "limit_indices": shape, "strides": None}
-            equations.append(Equation(slice_p, (var,), (first,), cutting))
-            shaping = {"new_sizes": atom.aval.shape, "out_sharding": None}
-            equations.append(Equation(reshape_p, (first,), (one,), shaping))
+            slice_params = {"start_indices": zero, "limit_indices": shape, "strides": None}
+            equations.append(Equation(slice_p, (var,), (first,), slice_params))
+            reshape_params = {"new_sizes": atom.aval.shape, "out_sharding": None}
+            equations.append(Equation(reshape_p, (first,), (one,), reshape_params))
             outputs.append(one)
     return Program(inputs, tuple(equations), tuple(outputs), 0, piece.name)
 

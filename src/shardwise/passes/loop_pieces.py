@@ -54,16 +54,16 @@ def _in_pieces(eqn: Equation, env: Env) -> Equation:
         return eqn
     if isinstance(region, Loop):
         own = map_programs(eqn, _of_each_device)
-        found = _pieces_of_devices(alone(own), env) if _may_be_cut(region, env.spread) else None
-        if found is not None:
-            program, pieces, joined = found
-            params = {"program": program, "pieces": pieces, "joined": joined}
+        piece_form = _pieces_of_devices(alone(own), env) if _may_be_cut(region, env.spread) else None
+        if piece_form is not None:
+            program, pieces, joined_axes = piece_form
+            params = {"program": program, "pieces": pieces, "joined": joined_axes}
             return Equation(in_pieces, program.inputs, eqn.outputs, params, eqn.source)
     if small:
         return eqn
     # Where devices take part at different times, a loop inside must know which do: an element that takes no part may never stop.
-    asked = eqn.inputs[0].aval if isinstance(region, Branches) else region.test and region.test.outputs[0].aval
-    return eqn if asked is not None and asked.vma else map_programs(eqn, lambda p: with_loops_in_pieces(p, env))
+    test_type = eqn.inputs[0].aval if isinstance(region, Branches) else region.test and region.test.outputs[0].aval
+    return eqn if test_type is not None and test_type.vma else map_programs(eqn, lambda p: with_loops_in_pieces(p, env))
 
 
 def _may_be_cut(loop: Loop, spread: Spread) -> bool:
@@ -88,8 +88,8 @@ def _of_each_device(test: Program) -> Program:
     if not joins or last.inputs != own.outputs or test.outputs != last.outputs:
         return test
     answer = Var(own.outputs[0].aval.update(vma=last.outputs[0].aval.vma))
-    asked = Equation(own.op, own.inputs, (answer,), own.params, own.source)
-    return replace(test, equations=(*before, asked), outputs=(answer,))
+    own_answer = Equation(own.op, own.inputs, (answer,), own.params, own.source)
+    return replace(test, equations=(*before, own_answer), outputs=(answer,))
 
 
 def _size(loop: Loop, spread: Spread) -> int:
@@ -105,30 +105,30 @@ def _pieces_of_devices(program: Program, env: Env) -> tuple[Program, Pieces, Axe
     pieces = _pieces(program)
     if pieces is not None:
         return program, pieces, ()
-    found = cut(program, fewest=1)
+    cut_form = cut(program, fewest=1)
     ends = [a for a in (*program.inputs, *program.outputs) if isinstance(a, Var)]
-    if found is None:
+    if cut_form is None:
         return None
-    axes = frozenset[str]().union(*[v.aval.vma for v in found.dims])
-    if not axes or any(v.aval.vma != (axes if v in found.dims else frozenset()) for v in ends):
+    axes = frozenset[str]().union(*[v.aval.vma for v in cut_form.dims])
+    if not axes or any(v.aval.vma != (axes if v in cut_form.dims else frozenset()) for v in ends):
         return None
-    if any(v.aval.vma and v not in found.dims for v in _values(program)):
+    if any(v.aval.vma and v not in cut_form.dims for v in _values(program)):
         return None
-    joined = tuple(a for a in env.axis_names if a in axes)
-    wide = localize(program, found.dims, found.size * math.prod(map(env.size, joined)))
+    joined_axes = tuple(a for a in env.axis_names if a in axes)
+    wide = localize(program, cut_form.dims, cut_form.size * math.prod(map(env.size, joined_axes)))
     pieces = _pieces(wide)
-    if pieces is None or (*pieces.operands, *pieces.results) != tuple(map(found.dims.get, ends)):
+    if pieces is None or (*pieces.operands, *pieces.results) != tuple(map(cut_form.dims.get, ends)):
         return None
-    return program, pieces, joined
+    return program, pieces, joined_axes
 
 
 def _pieces(program: Program) -> Pieces | None:
-    found = cut(program)
-    if found is None or not outermost(program, found.dims):
+    cut_form = cut(program)
+    if cut_form is None or not outermost(program, cut_form.dims):
         return None
-    n, dims = found.size, found.dims
-    step = min(n, _step(found))
-    if not found.stop_apart:
+    n, dims = cut_form.size, cut_form.dims
+    step = min(n, _step(cut_form))
+    if not cut_form.stop_apart:
         step = next(
             (k for k in range(step, step // 2, -1) if n % k == 0), step
         )  # no tail, which is a program of its own
@@ -173,10 +173,10 @@ def _fit_piece(piece: Program) -> Program | None:
     """The program of a piece; where that is too large, as a sweep along a further dim. None if there is none, or no small program."""
     if max(v.aval.size for v in _values(piece)) <= costs.LOOP_PIECE_MOST:
         return piece if all(writable(e, ALONE) for e in piece.equations) else None
-    found = cut(piece)
-    if found is None or not outermost(piece, found.dims):
+    cut_form = cut(piece)
+    if cut_form is None or not outermost(piece, cut_form.dims):
         return None
-    n, dims, most = found.size, found.dims, min(found.size, _step(found))
+    n, dims, most = cut_form.size, cut_form.dims, min(cut_form.size, _step(cut_form))
     step = max(k for k in range(1, most + 1) if n % k == 0)
     if 4 * step < most:
         return None

@@ -22,15 +22,15 @@ from shardwise.runtime.small import small_cost
 
 def with_loops_apart(program: Program, env: Env) -> Program:
     """`program` with such loops as scans; those that do not run as small programs stay."""
-    changed = [_apart(e, env) for e in program.equations]
-    if all(new == (old,) for new, old in zip(changed, program.equations, strict=True)):
+    new_equations = [_apart(e, env) for e in program.equations]
+    if all(new == (old,) for new, old in zip(new_equations, program.equations, strict=True)):
         return program
-    return replace(program, equations=tuple(itertools.chain(*changed)))
+    return replace(program, equations=tuple(itertools.chain(*new_equations)))
 
 
 def _apart(eqn: Equation, env: Env) -> tuple[Equation, ...]:
-    scanned = _loop_to_scan(eqn, env)
-    return scanned if scanned and all(runs_small(e, env) for e in scanned) else (eqn,)
+    scan = _loop_to_scan(eqn, env)
+    return scan if scan and all(runs_small(e, env) for e in scan) else (eqn,)
 
 
 def _loop_to_scan(eqn: Equation, env: Env) -> tuple[Equation, ...] | None:
@@ -41,21 +41,21 @@ def _loop_to_scan(eqn: Equation, env: Env) -> tuple[Equation, ...] | None:
     if not all(simple(p, products=True) for p in loop.programs):
         return None
     program = alone(eqn)
-    found = cut(program)
-    if found is None or not found.stop_apart or not outermost(program, found.dims):
+    cut_form = cut(program)
+    if cut_form is None or not cut_form.stop_apart or not outermost(program, cut_form.dims):
         return None
-    one = one_apart(program, found.dims)
-    if small_cost(one) < costs.LOOP_APART or any(v not in found.dims for v in eqn.outputs):
+    one = one_apart(program, cut_form.dims)
+    if small_cost(one) < costs.LOOP_APART or any(v not in cut_form.dims for v in eqn.outputs):
         return None
-    whole = sweep(one, found.size, program, found.dims)
+    whole = sweep(one, cut_form.size, program, cut_form.dims)
     (scan,) = whole.equations
-    before, named = list[Equation](), dict[Var, Var]()
+    before, renamed_vars = list[Equation](), dict[Var, Var]()
     for var, given in zip(whole.inputs, program.inputs, strict=True):
-        named[var] = given
-        if given in found.dims:
-            named[var] = Var(var.aval)
-            before.append(_reshape_equation(given, named[var], eqn))
-    scan = replace(scan, inputs=tuple([named[v] for v in scan.inputs if isinstance(v, Var)]), source=eqn.source)
+        renamed_vars[var] = given
+        if given in cut_form.dims:
+            renamed_vars[var] = Var(var.aval)
+            before.append(_reshape_equation(given, renamed_vars[var], eqn))
+    scan = replace(scan, inputs=tuple([renamed_vars[v] for v in scan.inputs if isinstance(v, Var)]), source=eqn.source)
     return (*before, scan, *[_reshape_equation(v, out, eqn) for v, out in zip(scan.outputs, eqn.outputs, strict=True)])
 
 

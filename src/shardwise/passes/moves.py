@@ -36,37 +36,37 @@ def reshard_atom(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval:
     """`atom`, of global type `aval`, moved from layout `have` to another one, `want`."""
     sizes = region.grid.axis_sizes
     steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
-    sent = sum(s.bytes_sent for s in steps)
-    if sent and (atom, aval.shape) in region.sliced:
+    sent_bytes = sum(s.bytes_sent for s in steps)
+    if sent_bytes and (atom, aval.shape) in region.sliced:
         source, before = region.sliced[atom, aval.shape]
-        if resharding_bytes(before, want, aval.shape, aval.itemsize, sizes) < sent:
+        if resharding_bytes(before, want, aval.shape, aval.itemsize, sizes) < sent_bytes:
             return region.reshard(source, before, want, aval)
-    known = copy_of(region, atom, want, aval.shape) if sent else None
-    if known is not None:
-        return known
-    direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent
+    known_copy = copy_of(region, atom, want, aval.shape) if sent_bytes else None
+    if known_copy is not None:
+        return known_copy
+    direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent_bytes
     across = region.across
     direct = direct or (across is not None and takes_detours(steps, across[1]))
     if direct and (across is None or route(across[0], have, want) is not None):
         axes = layout_axes(have, want)
         params = {"source": have, "target": want, "sizes": region.sizes_of(axes)}
-        moved: Atom = region.collective(relayout_op, [atom], axes, aval, params)
+        new_atom: Atom = region.collective(relayout_op, [atom], axes, aval, params)
     else:
-        moved = atom
+        new_atom = atom
         for step in steps:
-            moved = _step(region, moved, step, aval)
-    if sent:
-        region.keep_copy(atom, Copy(want, aval.shape, moved))
+            new_atom = _step(region, new_atom, step, aval)
+    if sent_bytes:
+        region.keep_copy(atom, Copy(want, aval.shape, new_atom))
     else:
-        region.keep_cut(moved, aval.shape, atom, have)
-    return moved
+        region.keep_cut(new_atom, aval.shape, atom, have)
+    return new_atom
 
 
 def copy_of(region: Region, atom: Atom, dims: DimAxes, shape: tuple[int, ...]) -> Atom | None:
     """The local value that `atom` became when it was brought into these dims; None if it was not."""
-    for known in region.moves.get(atom, ()):
-        if known.dims == dims and known.shape == shape:
-            return known.atom
+    for copy in region.moves.get(atom, ()):
+        if copy.dims == dims and copy.shape == shape:
+            return copy.atom
     return None
 
 
@@ -95,6 +95,6 @@ def _step(region: Region, atom: Atom, step: ReshardStep, aval: ShapedArray) -> A
         params = {"sizes": sizes, "split": step.target_dim, "concat": step.dim, "tiled": True}
         return region.collective(all_to_all_op, [atom], step.axes, aval, params)
     out = region.collective(ppermute_op, [atom], step.axes, aval, {"perm": tuple(step.perm)})
-    varying = {a for axes in step.result for a in axes}
-    same = tuple(a for a in step.axes if a not in varying)  # the permute freed these axes: all replicas are equal
+    varying_axes = {a for axes in step.result for a in axes}
+    same = tuple(a for a in step.axes if a not in varying_axes)  # the permute freed these axes: all replicas are equal
     return region.emit(first_replica, [out], {"axes": same})[0] if same else out

@@ -34,11 +34,11 @@ def _rewrite_products(program: Program) -> Program:
     reads.update(a for a in program.outputs if isinstance(a, Var))
     transposes = [e for e in program.equations if e.op is transpose_p]
     turns = {v: e for e in transposes for v in e.inputs if isinstance(v, Var) and v in products and reads[v] == 1}
-    done, equations = {id(e) for e in turns.values()}, list[Equation]()
+    turned_ids, equations = {id(e) for e in turns.values()}, list[Equation]()
     for e in program.equations:
         if e.outputs and e.outputs[0] in products:
             equations += _product_to_multiply(e, turns.get(e.outputs[0]))
-        elif id(e) not in done:
+        elif id(e) not in turned_ids:
             equations.append(e)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
@@ -48,9 +48,11 @@ def _is_outer(eqn: Equation) -> bool:
     (types, results), params = ([a.aval for a in side] for side in (eqn.inputs, eqn.outputs)), eqn.params
     if eqn.op.contraction is None or eqn.op.contraction(types, results, params) is None:
         return False
-    contracted, _ = params["dimension_numbers"]
+    contracted_dims, _ = params["dimension_numbers"]
     one_type = all(t.dtype == results[0].dtype for t in types)
-    return not any(contracted) and not params.get("sum_axes") and one_type and results[0].size >= costs.FUSED_FEWEST
+    return (
+        not any(contracted_dims) and not params.get("sum_axes") and one_type and results[0].size >= costs.FUSED_FEWEST
+    )
 
 
 def _product_to_multiply(eqn: Equation, turn: Equation | None) -> Iterator[Equation]:
@@ -66,9 +68,9 @@ def _product_to_multiply(eqn: Equation, turn: Equation | None) -> Iterator[Equat
         dims = [place[list(batched).index(d) if d in batched else next(own)] for d in range(operand.aval.ndim)]
         if dims != sorted(dims):
             order = sorted(range(len(dims)), key=dims.__getitem__)
-            turned = Var(operand.aval.update(shape=tuple(operand.aval.shape[d] for d in order)))
-            yield Equation(transpose_p, (operand,), (turned,), {"permutation": tuple(order)}, eqn.source)
-            operand, dims = turned, sorted(dims)
+            turned_var = Var(operand.aval.update(shape=tuple(operand.aval.shape[d] for d in order)))
+            yield Equation(transpose_p, (operand,), (turned_var,), {"permutation": tuple(order)}, eqn.source)
+            operand, dims = turned_var, sorted(dims)
         wide = Var(operand.aval.update(shape=out.aval.shape))
         params = {"shape": out.aval.shape, "broadcast_dimensions": tuple(dims), "out_sharding": None}
         yield Equation(broadcast_in_dim_p, (operand,), (wide,), params, eqn.source)

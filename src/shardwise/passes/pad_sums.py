@@ -42,12 +42,12 @@ def _sum_pads(program: Program, spread: Spread) -> Program:
         e.op is pad_p and any(between for _, _, between in e.params["padding_config"]) for e in program.equations
     ):
         return program
-    used, kept = users(program), {v for v in program.outputs if isinstance(v, Var)}
+    used, result_vars = users(program), {v for v in program.outputs if isinstance(v, Var)}
     terms: dict[Atom, _Terms] = {}
     sums: dict[Var, Equation] = {}
 
     def once(a: Atom) -> bool:
-        return isinstance(a, Var) and a not in kept and len(used[a]) == 1
+        return isinstance(a, Var) and a not in result_vars and len(used[a]) == 1
 
     for eqn in program.equations:
         if eqn.op is pad_p and _adds_zeros(eqn):

@@ -99,20 +99,20 @@ class Region:
     @cached_property
     def users(self) -> dict[Atom, list[Equation]]:
         """The equations that read each value."""
-        found: dict[Atom, list[Equation]] = {}
+        users_by_atom: dict[Atom, list[Equation]] = {}
         for eqn in self.partitioned:
             for atom in eqn.inputs:
                 if isinstance(atom, Var):
-                    found.setdefault(atom, []).append(eqn)
-        return found
+                    users_by_atom.setdefault(atom, []).append(eqn)
+        return users_by_atom
 
     def positions(self) -> Positions:
         """The positions of the program's uneven values in their frames."""
-        found = self.known.positions.get(id(self.partitioned))
-        if found is None:
-            made = positions_of(self.partitioned, self.placements)
-            found = self.known.positions[id(self.partitioned)] = self.partitioned, made
-        return found[1]
+        known_positions = self.known.positions.get(id(self.partitioned))
+        if known_positions is None:
+            new_positions = positions_of(self.partitioned, self.placements)
+            known_positions = self.known.positions[id(self.partitioned)] = self.partitioned, new_positions
+        return known_positions[1]
 
     # -- reading and defining values -------------------------------------------------------------------------------------------
 
@@ -170,18 +170,18 @@ class Region:
         """`make()`, the local form of a program for the layouts in `key`, computed once per compilation."""
         placements = self.placements or None
         whole = (program, key, id(placements), self.scoped, self.manual)
-        found = self.known.bodies.get(whole)
-        if found is not None:
-            return found[1]
-        made = make()
+        known_body = self.known.bodies.get(whole)
+        if known_body is not None:
+            return known_body[1]
+        new_body = make()
         if not any(map(calls_user, program.equations)):
-            self.known.bodies[whole] = placements, made
-        return made
+            self.known.bodies[whole] = placements, new_body
+        return new_body
 
     def with_placements(self, placements: Mapping[Var, DimAxes]) -> Region:
         """This region with the layouts of more values."""
-        known = cast("dict[Var, DimAxes]", self.placements)  # nothing writes to it
-        return self.with_fields(placements=ChainMap(dict(placements), known))
+        all_placements = cast("dict[Var, DimAxes]", self.placements)  # nothing writes to it
+        return self.with_fields(placements=ChainMap(dict(placements), all_placements))
 
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
         """The per-device type of a value with this layout."""
@@ -273,10 +273,10 @@ class Region:
             there = None if any(want) else copy_of(self, local, want, atom.aval.shape)
             if there is not None:
                 return there
-            made = remake_value(self, atom, want)
-            changes.asked.append((atom, want, made is not None))
-            if made is not None:
-                return made
+            remade_atom = remake_value(self, atom, want)
+            changes.asked.append((atom, want, remade_atom is not None))
+            if remade_atom is not None:
+                return remade_atom
         return self.reshard(local, have, want, atom.aval)
 
     def keep_copy(self, atom: Atom, copy: Copy) -> None:
@@ -299,18 +299,18 @@ class Region:
 
     def run(self, program: Program) -> None:
         """Partition every equation of `program`; its inputs must be defined."""
-        self.partitioned, left = merge_equal(program.equations, self.placements)
+        self.partitioned, renamed_atoms = merge_equal(program.equations, self.placements)
         holders = Counter([id(e.params) for e in self.partitioned])
         self.lone = {number for number, count in holders.items() if count == 1}
-        self.given = frozenset([left.get(a, a) for a in program.outputs if isinstance(a, Var)])
+        self.given = frozenset([renamed_atoms.get(a, a) for a in program.outputs if isinstance(a, Var)])
         outer = self.current
         for eqn in self.partitioned:
             self.current = eqn
             self.equation(eqn)
         self.current = outer
         for atom in program.outputs:
-            if isinstance(atom, Var) and atom in left:
-                self._copy(left[atom], atom)
+            if isinstance(atom, Var) and atom in renamed_atoms:
+                self._copy(renamed_atoms[atom], atom)
 
     def _copy(self, var: Atom, other: Var) -> None:
         """Let `other` be the value `var`."""
@@ -342,8 +342,8 @@ class Region:
         """How many equations read each operand, but for those that take it as it lies: they share no move of it. Last, how many add the
         results to others: their sums over devices may become one.
         """
-        added = sum(e.op is add_p for v in eqn.outputs for e in self.users.get(v, ()))
-        return (*[max(1, self.readers[a] - self._read_in_place(a)) for a in eqn.inputs], added)
+        additions = sum(e.op is add_p for v in eqn.outputs for e in self.users.get(v, ()))
+        return (*[max(1, self.readers[a] - self._read_in_place(a)) for a in eqn.inputs], additions)
 
     def _read_in_place(self, atom: Atom) -> int:
         """How many elementwise equations have a result that shall lie as this value does."""
@@ -360,9 +360,9 @@ class Region:
         if boxes is None:
             return on_scalars(self, eqn)
         operands = [self.view(a) for a in eqn.inputs]
-        viewed = any(self.is_view(a) for a in eqn.inputs)
+        has_views = any(self.is_view(a) for a in eqn.inputs)
         moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
-        if not viewed and not moves:
+        if not has_views and not moves:
             return moved_fills(self, eqn, boxes, operands)
         self.known.changes.alone = False  # readers decide whether a view is laid out
         for var, of in zip(eqn.outputs, boxes, strict=True):
@@ -421,15 +421,15 @@ class Region:
 
     def compute_in_frames(self, eqn: Equation) -> bool:
         """Compute with unevenly sized operands in their frames, if there are any and the op can; see `frames`."""
-        found = in_frames(self, eqn)
-        self.known.changes.alone &= not found
-        return found
+        outs = in_frames(self, eqn)
+        self.known.changes.alone &= not outs
+        return outs
 
     def frame(self, atom: Atom, d: int) -> Frame | None:
         """The frame of dim `d` of a view whose axes do not divide it; None if they do."""
-        found = frame_along(self, atom, d)
-        self.known.changes.alone &= found is None
-        return found
+        framed_atom = frame_along(self, atom, d)
+        self.known.changes.alone &= framed_atom is None
+        return framed_atom
 
     def placement(self, var: Var) -> DimAxes:
         """The layout that propagation chose for a value."""
@@ -471,9 +471,9 @@ def partition(
     def partition_with(known: Known) -> tuple[Program, tuple[DimAxes, ...]]:
         return _partition_program(program, Region(grid, placements, known=known), in_dims, out_dims)
 
-    known = Known()
-    best, dims = partition_with(known)
-    if known.close_calls:
+    memory = Known()
+    best, dims = partition_with(memory)
+    if memory.close_calls:
         second, others = partition_with(Known(takes_seconds=True))
         if transfer_cost(second, grid) < transfer_cost(best, grid):
             return second, others
@@ -490,7 +490,7 @@ def _partition_program(
         region.define(var, local, dims)
     region.run(program)
     read = region.read if config.dialect.jit.uneven_results_whole else region.read_freely
-    found = tuple(read(a)[1] if d is None else d for a, d in zip(program.outputs, out_dims, strict=True))
-    outputs = [region.output(a, d) for a, d in zip(program.outputs, found, strict=True)]
+    result_layouts = tuple(read(a)[1] if d is None else d for a, d in zip(program.outputs, out_dims, strict=True))
+    outputs = [region.output(a, d) for a, d in zip(program.outputs, result_layouts, strict=True)]
     local_program = Program(tuple(inputs), tuple(region.equations), tuple(outputs), program.num_consts, program.name)
-    return local_program, found
+    return local_program, result_layouts

@@ -47,20 +47,20 @@ def makers(program: Program) -> dict[Var, int]:
 
 def users(program: Program) -> dict[Var, list[int]]:
     """The equations that read each value."""
-    found: dict[Var, list[int]] = {}
+    users_by_var: dict[Var, list[int]] = {}
     for i, eqn in enumerate(program.equations):
         for atom in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
-            found.setdefault(atom, []).append(i)
-    return found
+            users_by_var.setdefault(atom, []).append(i)
+    return users_by_var
 
 
 def read_by_loops(program: Program, spread: Spread) -> Callable[[Var], bool]:
     """Whether a value is large, and read by elementwise equations alone, which loops compute."""
-    used, kept = users(program), {v for v in program.outputs if isinstance(v, Var)}
+    used, result_vars = users(program), {v for v in program.outputs if isinstance(v, Var)}
 
     def reads(v: Var) -> bool:
         emits = [program.equations[i].op.emit for i in used.get(v, ())]
-        large = spread.elements(v.aval) > costs.FUSED_FEWEST and v not in kept
+        large = spread.elements(v.aval) > costs.FUSED_FEWEST and v not in result_vars
         return large and bool(emits) and all(emit is not None and not emit.moves for emit in emits)
 
     return reads
@@ -68,31 +68,31 @@ def read_by_loops(program: Program, spread: Spread) -> Callable[[Var], bool]:
 
 def order_parts(program: Program, parts: Sequence[Part]) -> list[Part]:
     """The parts, each after the parts that it needs, otherwise by last member: values live no longer than before."""
-    made = makers(program)
+    producers = makers(program)
     of = {i: p for p in parts for i in p.members}
     last_effect: int | None = None
     needs: dict[Part, list[Part]] = {p: [] for p in parts}
     for i, eqn in enumerate(program.equations):
         for atom in eqn.inputs:
-            j = made.get(atom) if isinstance(atom, Var) else None
+            j = producers.get(atom) if isinstance(atom, Var) else None
             if j is not None and of[j] is not of[i]:
                 needs[of[i]].append(of[j])
         if eqn.op.has_effects(eqn.params):
             if last_effect is not None:
                 needs[of[i]].append(of[last_effect])
             last_effect = i
-    done: set[Part] = set()
+    parts_done: set[Part] = set()
     result: list[Part] = []
     for part in sorted(parts, key=lambda p: p.members[-1]):
         stack = [part]
         while stack:
             top = stack[-1]
-            waiting = [p for p in needs[top] if p not in done]
-            if top in done or not waiting:
+            waiting_parts = [p for p in needs[top] if p not in parts_done]
+            if top in parts_done or not waiting_parts:
                 stack.pop()
-                if top not in done:
-                    done.add(top)
+                if top not in parts_done:
+                    parts_done.add(top)
                     result.append(top)
             else:
-                stack.extend(waiting)
+                stack.extend(waiting_parts)
     return result

@@ -139,14 +139,14 @@ def _propagate(module: Module, context: Context) -> Module:
 
 def _partition(module: Module, context: Context) -> Module:
     program, layouts = module.program, module.layouts
-    wanted: list[DimAxes | None] = []
+    wanted_dims: list[DimAxes | None] = []
     for fixed, atom in zip(context.results, program.outputs, strict=True):
         if fixed is None:
-            wanted.append(None)
+            wanted_dims.append(None)
         else:
             chosen = layouts.get(atom) if any(fixed.open) and isinstance(atom, Var) else None
-            wanted.append(fixed.dims if chosen is None else chosen)
-    local, out_dims = partition(program, context.grid, layouts, module.in_dims, wanted)
+            wanted_dims.append(fixed.dims if chosen is None else chosen)
+    local, out_dims = partition(program, context.grid, layouts, module.in_dims, wanted_dims)
     return replace(module, program=local, device_program=local, out_dims=out_dims)
 
 
@@ -201,12 +201,12 @@ def _join_reductions(module: Module, context: Context) -> Module:
 
 def _collective_matmul(module: Module, context: Context) -> Module:
     """Rings, unless moves that no one asked for are refused: those of a ring would be such, the scatter that it replaces is none."""
-    choice, crossing = config.shardwise_collective_matmul, context.crossing
+    choice, is_crossing = config.shardwise_collective_matmul, context.crossing
     if config.shardwise_on_reshard == "raise" or not _may_have_rings(context):
         return module
     from shardwise.passes.collective_matmul import collective_matmul, pays_between  # start-up time: products and slices
 
-    change = collective_matmul if choice == "on" else partial(collective_matmul, pays=pays_between(crossing))
+    change = collective_matmul if choice == "on" else partial(collective_matmul, pays=pays_between(is_crossing))
     return _change_programs(module, change)
 
 
@@ -215,7 +215,7 @@ def _fold_reductions(module: Module, context: Context) -> Module:
 
 
 def _whole_values(module: Module, context: Context) -> Module:
-    if config.shardwise_stepped or config.shardwise_whole_values == "off":  # what runs is what separate devices run
+    if config.shardwise_stepped or config.shardwise_whole_values == "off":  # the program of separate devices runs
         return module
     return replace(module, whole_program=whole_program(module.global_program, module.program, context.grid))
 

@@ -62,20 +62,20 @@ class Positions:
 
 def positions_of(equations: Sequence[Equation], placements: Mapping[Var, DimAxes]) -> Positions:
     """The positions of all dims that slices, pads and joins connect with dims that are split evenly."""
-    found = Positions()
-    shifts = [shift for eqn in equations for shift in _join_bands(found, eqn)]
-    fixed = {found.band((v, d)) for v, d in _dims(equations) if d < len(p := placements.get(v, ())) and p[d]}
+    bands = Positions()
+    shifts = [shift for eqn in equations for shift in _join_bands(bands, eqn)]
+    fixed_bands = {bands.band((v, d)) for v, d in _dims(equations) if d < len(p := placements.get(v, ())) and p[d]}
     around: dict[Dim, list[Shift]] = {}
     for s in shifts:
-        for band in {found.band(s.source), found.band(s.result)} - fixed:
+        for band in {bands.band(s.source), bands.band(s.result)} - fixed_bands:
             around.setdefault(band, []).append(s)
-    found.lows |= dict.fromkeys(fixed, 0)
+    bands.lows |= dict.fromkeys(fixed_bands, 0)
     for _ in range(SWEEPS):
         for band, beside in around.items():
-            low = _best(found, band, beside)
+            low = _best(bands, band, beside)
             if low is not None:
-                found.lows[band] = low
-    return found
+                bands.lows[band] = low
+    return bands
 
 
 def _dims(equations: Sequence[Equation]) -> Iterator[Dim]:
@@ -127,25 +127,25 @@ def _in_step(eqn: Equation) -> Iterator[list[Dim]]:
 
 def _best(found: Positions, band: Dim, beside: Sequence[Shift]) -> int | None:
     """The position at which a band's values send least; of several the one at which most values lie, then the one closest to the middle."""
-    aligned: Aligned = {}
+    alignment: Aligned = {}
     middle: int | None = None  # twice the position in the middle of the first value that it is cut from
     for s in beside:
         cut = found.band(s.result) == band
         other = found.lows.get(found.band(s.source if cut else s.result))
         if other is None or found.band(s.source) == found.band(s.result):
             continue
-        aligned.setdefault(s.source[0], []).append(other + s.rows if cut else other - s.rows)
+        alignment.setdefault(s.source[0], []).append(other + s.rows if cut else other - s.rows)
         if cut and middle is None:
             (source, d), (result, e) = s.source, s.result
             middle = 2 * other + source.aval.shape[d] - result.aval.shape[e]
-    if not aligned:
+    if not alignment:
         return None
-    weights = {v: v.aval.nbytes for v in aligned}
+    weights = {v: v.aval.nbytes for v in alignment}
     have, centre = found.lows.get(band), middle or 0
 
     def rows_sent(low: int) -> tuple[int, int, bool, int]:
-        rows = [(max(0, max(at) - low) + max(0, low - min(at))) * weights[v] for v, at in aligned.items()]
-        shifted = sum(len(at) - at.count(low) for at in aligned.values())
-        return sum(rows), shifted, low != have, abs(2 * low - centre)
+        rows = [(max(0, max(at) - low) + max(0, low - min(at))) * weights[v] for v, at in alignment.items()]
+        shift_count = sum(len(at) - at.count(low) for at in alignment.values())
+        return sum(rows), shift_count, low != have, abs(2 * low - centre)
 
-    return min(dict.fromkeys(low for at in aligned.values() for low in at), key=rows_sent)
+    return min(dict.fromkeys(low for at in alignment.values() for low in at), key=rows_sent)

@@ -109,10 +109,10 @@ class _Graph:
         """The id of an atom's value; the first request makes the value from the atom's type."""
         if isinstance(atom, Literal):
             return self.nothing
-        found = self.ids.get(atom)
-        if found is None:
-            found = self.ids[atom] = self._value(atom)
-        return found
+        value_id = self.ids.get(atom)
+        if value_id is None:
+            value_id = self.ids[atom] = self._value(atom)
+        return value_id
 
     def _value(self, var: Var) -> int:
         aval = var.aval
@@ -150,21 +150,21 @@ class _Graph:
 
     def layouts(self, uneven_whole: Collection[Atom] = ()) -> dict[Var, DimAxes]:
         """The layout of every variable. From the first axis that does not divide its dim, axes are dropped."""
-        divided: dict[int, DimAxes] = {}
+        divided_dims: dict[int, DimAxes] = {}
         out: dict[Var, DimAxes] = {}
         for atom in uneven_whole:
             i = None if isinstance(atom, Literal) else self.ids.get(atom)
             if i is not None and self._dividing_axes(atom.aval.shape, self.dims[i]) != self.dims[i]:
-                divided[i] = ((),) * atom.aval.ndim
-        known: dict[tuple[tuple[int, ...], DimAxes], DimAxes] = {}
+                divided_dims[i] = ((),) * atom.aval.ndim
+        layout_by_key: dict[tuple[tuple[int, ...], DimAxes], DimAxes] = {}
         for var, i in self.ids.items():
-            dims = divided.get(i)
+            dims = divided_dims.get(i)
             if dims is None:
                 key = var.aval.shape, self.dims[i]
-                dims = known.get(key)
+                dims = layout_by_key.get(key)
                 if dims is None:
-                    dims = known[key] = self._dividing_axes(*key)
-                divided[i] = dims
+                    dims = layout_by_key[key] = self._dividing_axes(*key)
+                divided_dims[i] = dims
             out[var] = dims
         return out
 
@@ -209,17 +209,17 @@ class _Graph:
                 targets.update(next(([(v, o)] for v, o in entries if v in p.inputs), []))
             sources = {v: o for v, o in entries if isinstance(v, Var) and v not in targets}
             self.edges[eqn].append((sources, targets))
-            shared: dict[int, int] = {}
+            shared_ids: dict[int, int] = {}
             if len(targets) > 1 and len(sources) == 1 and not any(v in targets for v in eqn.outputs):
                 # A branch uses the operand itself; a loop has its own copy.
                 ((value, offset),) = sources.items()
-                shared[offset] = self.id_of(value)
+                shared_ids[offset] = self.id_of(value)
             for v, o in targets.items():
                 if v in self.ids:
-                    shared[o] = self.ids[v]
+                    shared_ids[o] = self.ids[v]
                 else:
-                    i = self.ids[v] = shared[o] if o in shared else self._value(v)
-                    shared[o] = i
+                    i = self.ids[v] = shared_ids[o] if o in shared_ids else self._value(v)
+                    shared_ids[o] = i
                     self.targets.add(i)
 
     def _node(self, flow: FactorRule, ids: tuple[int, ...]) -> int:
@@ -241,22 +241,22 @@ class _Graph:
         seen.add(id(program))
         for var in program.inputs:
             self.id_of(var)
-        constrained: Constrained = {}
+        constraints: Constrained = {}
         for eqn in program.equations:
             if eqn.op.edges is not None:
                 for _, inner in subprograms(eqn.params):
                     self.connect(inner, seen)
                 self._edges(eqn)
             elif eqn.op.constrains is not None:
-                self._constraint(eqn, constrained)
+                self._constraint(eqn, constraints)
             elif eqn.op.boundary:
-                self._shard_map(eqn, constrained, seen)
+                self._shard_map(eqn, constraints, seen)
             else:
                 self._equation(eqn)
             for var in eqn.outputs:
                 if var not in self.ids:
                     self.id_of(var)
-        self._pull(constrained)
+        self._pull(constraints)
 
     def _early(self, atoms: Sequence[Atom]) -> int:
         """The first level for ops that only rearrange these operands."""
@@ -272,8 +272,8 @@ class _Graph:
             flow = self.flows[key] = equation_flow(eqn, early)
         if not flow.turns:
             return
-        found = tuple([ids[a] if a in ids else self.id_of(a) for a in atoms])  # type: ignore[index]
-        self._node(flow, found)
+        value_ids = tuple([ids[a] if a in ids else self.id_of(a) for a in atoms])  # type: ignore[index]
+        self._node(flow, value_ids)
 
     def _edges(self, eqn: Equation) -> None:
         for sources, targets in self.edges[eqn]:
@@ -288,13 +288,13 @@ class _Graph:
         i = self.id_of(result)
         if result not in self.fixed:
             # Axes that the type names join the axes that the constraint adds.
-            wanted, is_open = eqn.op.constrains(eqn)  # type: ignore[misc]
-            both = zip(wanted, self.dims[i], strict=True)
+            wanted_dims, is_open = eqn.op.constrains(eqn)  # type: ignore[misc]
+            both = zip(wanted_dims, self.dims[i], strict=True)
             dims = tuple(axes if set(known) <= set(axes) else known + axes for axes, known in both)
             self.fix(i, Placement(dims, is_open))
         if isinstance(operand, Var):
-            opened = tuple(not c for c in self.closed[i])
-            constrained.setdefault(operand, set()).add(Placement(self.dims[i], opened))
+            open_dims = tuple(not c for c in self.closed[i])
+            constrained.setdefault(operand, set()).add(Placement(self.dims[i], open_dims))
             if result.aval.ndim:
                 flow = _edge_flow((result.aval.shape,) * 2, (0, 0), 1, PASS_THROUGH)
                 self._node(flow, (self.id_of(operand), i))
@@ -314,19 +314,21 @@ class _Graph:
         for var, dims in zip(eqn.outputs, params["grid_out_dims"], strict=True):
             if var not in self.fixed:
                 self.fix(self.id_of(var), Placement(dims, (free,) * len(dims)))
-        entering: list[int] = []
+        entry_nodes: list[int] = []
         for atom, dims in zip(eqn.inputs, params["grid_in_dims"], strict=True):
             if isinstance(atom, Var):
                 placement = Placement(dims, (free,) * len(dims))
                 constrained.setdefault(atom, set()).add(placement)
-                entering.append(self.wish(atom, placement))
+                entry_nodes.append(self.wish(atom, placement))
         if not _is_partly_manual(eqn):
             return
-        wished = iter([self.nodes[n][1][1] for n in entering])
+        wished_dims = iter([self.nodes[n][1][1] for n in entry_nodes])
         with self._inside(eqn) as body:
             for atom, var, dims in zip(eqn.inputs, body.inputs, params["grid_in_dims"], strict=True):
                 if isinstance(atom, Var):
-                    self._node(_block_flow(atom.aval.shape, self._ways(dims), True), (next(wished), self.id_of(var)))
+                    self._node(
+                        _block_flow(atom.aval.shape, self._ways(dims), True), (next(wished_dims), self.id_of(var))
+                    )
             self.connect(body, seen)
             for var, atom, dims in zip(eqn.outputs, body.outputs, params["grid_out_dims"], strict=True):
                 if isinstance(atom, Var):
@@ -361,23 +363,23 @@ class _Graph:
         order = [*(n for n in range(len(nodes) - 1, -1, -1) if n not in wishes), *reversed(self.wishes)]
         for level in LEVELS:
             stack = [n for n in order if level in nodes[n][0].turns]
-            queued = bytearray(len(nodes))
+            is_queued = bytearray(len(nodes))
             for n in stack:
-                queued[n] = 1
+                is_queued[n] = 1
             while stack:
                 n = stack.pop()
-                queued[n] = 0
+                is_queued[n] = 0
                 flow, ids = nodes[n]
                 if not flow.levels[level] or not any([live[i] for i in ids]):
                     continue
                 before = [dims[i] for i in ids]
                 key = (flow, level, *before, *[limits[i] for i in ids])
-                grown = steps.get(key)
-                if grown is None:
-                    closed, banned = [self.closed[i] for i in ids], [self.banned[i] for i in ids]
-                    grown = steps[key] = extend(flow, level, before, closed, banned, self.mesh)
+                growth = steps.get(key)
+                if growth is None:
+                    closed_dims, banned_axes = [self.closed[i] for i in ids], [self.banned[i] for i in ids]
+                    growth = steps[key] = extend(flow, level, before, closed_dims, banned_axes, self.mesh)
                 again: list[int] = []
-                for t, layout in grown:
+                for t, layout in growth:
                     i = ids[t]
                     if dims[i] is before[t]:
                         dims[i] = layout
@@ -387,8 +389,8 @@ class _Graph:
                     else:  # the op uses the value twice: visit the op again with the value's new layout
                         again.append(n)
                 for m in again:
-                    if not queued[m]:
-                        queued[m] = 1
+                    if not is_queued[m]:
+                        is_queued[m] = 1
                         stack.append(m)
 
 

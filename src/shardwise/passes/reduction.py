@@ -69,10 +69,10 @@ def _plan(
 
 def _choices(placed: DimAxes, partial: Axes, scatters: bool) -> Iterator[tuple[tuple[int, Axes], ...]]:
     """The axes of each dim that are both wanted and partial, and so may be scattered, in all combinations of dims."""
-    wanted = [(d, tuple(a for a in want if a in partial)) for d, want in enumerate(placed)] if scatters else []
-    wanted = [(d, axes) for d, axes in wanted if axes]
-    for n in range(len(wanted), -1, -1):
-        yield from itertools.combinations(wanted, n)
+    scatter_axes = [(d, tuple(a for a in want if a in partial)) for d, want in enumerate(placed)] if scatters else []
+    scatter_axes = [(d, axes) for d, axes in scatter_axes if axes]
+    for n in range(len(scatter_axes), -1, -1):
+        yield from itertools.combinations(scatter_axes, n)
 
 
 def _size_plan(
@@ -86,15 +86,15 @@ def _size_plan(
 ) -> ReductionSteps | None:
     """The plan with these scatters; None if the axes do not divide a dim."""
     local = math.prod(local_shape(shape, dims, mesh)) * itemsize
-    sent, rest = 0, partial
+    sent_bytes, rest = 0, partial
     for d, axes in scatters:
         n = ways(axes, mesh)
         if shape[d] % (n * ways(dims[d], mesh)):
             return None
-        sent += bytes_sent(psum_scatter_op, local, n)
+        sent_bytes += bytes_sent(psum_scatter_op, local, n)
         local //= n
         dims = (*dims[:d], (*dims[d], *axes), *dims[d + 1 :])
         rest = tuple(a for a in rest if a not in axes)
     if rest:
-        sent += bytes_sent(all_reduce, local, ways(rest, mesh))
-    return ReductionSteps(scatters, rest, dims, sent + resharding_bytes(dims, placed, shape, itemsize, mesh))
+        sent_bytes += bytes_sent(all_reduce, local, ways(rest, mesh))
+    return ReductionSteps(scatters, rest, dims, sent_bytes + resharding_bytes(dims, placed, shape, itemsize, mesh))

@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 
 def remake_value(region: Region, var: Var, want: DimAxes) -> Atom | None:
     """`var` in layout `want`, computed from values that each device holds whole; None if other values are needed."""
-    found = _equations_needed(region, var, want)
-    if found is None:
+    recipe = _equations_needed(region, var, want)
+    if recipe is None:
         return None
-    needed, held = found
-    copies: dict[Atom, Var] = {v: Var(v.aval) for v in (*held, *[v for eqn in needed for v in eqn.outputs])}
+    needed_equations, held_atoms = recipe
+    copies: dict[Atom, Var] = {
+        v: Var(v.aval) for v in (*held_atoms, *[v for eqn in needed_equations for v in eqn.outputs])
+    }
     inner = region.with_placements({new: want for old, new in copies.items() if old.aval.shape == var.aval.shape})
-    for old, atom in held.items():
+    for old, atom in held_atoms.items():
         inner.define(copies[old], atom, ((),) * old.aval.ndim)
-    for eqn in needed:
+    for eqn in needed_equations:
         inputs = tuple([copies.get(a, a) for a in eqn.inputs])
         outputs = tuple([copies[v] for v in eqn.outputs])
         outer, inner.current = inner.current, eqn
@@ -52,9 +54,13 @@ def is_remade(region: Region, var: Var, want: DimAxes) -> bool:
 
 def _equations_needed(region: Region, var: Var, want: DimAxes) -> tuple[dict[Equation, None], dict[Atom, Atom]] | None:
     """The equations that make `var` from whole values, and by split value the local atom that is all of it."""
-    needed: dict[Equation, None] = {}
-    held: dict[Atom, Atom] = {}
-    return (needed, held) if _collect(region, var, var.aval.size, needed, held, whole=not any(want)) else None
+    needed_equations: dict[Equation, None] = {}
+    held_atoms: dict[Atom, Atom] = {}
+    return (
+        (needed_equations, held_atoms)
+        if _collect(region, var, var.aval.size, needed_equations, held_atoms, whole=not any(want))
+        else None
+    )
 
 
 def _collect(
@@ -90,9 +96,9 @@ def _whole_copy(region: Region, atom: Atom) -> Atom | None:
 
 def whole_copy(region: Region, local: Atom, shape: tuple[int, ...]) -> Atom | None:
     """The local atom that is all of a value: gathered for another reader, or what the part was cut from; None if there is none."""
-    moved = copy_of(region, local, ((),) * len(shape), shape)
-    if moved is not None:
-        return moved
+    copy = copy_of(region, local, ((),) * len(shape), shape)
+    if copy is not None:
+        return copy
     source, dims = region.sliced.get((local, shape), (None, ()))
     return None if any(dims) else source
 
@@ -100,11 +106,11 @@ def whole_copy(region: Region, local: Atom, shape: tuple[int, ...]) -> Atom | No
 def _is_made_anywhere(region: Region, eqn: Equation, whole: bool) -> bool:
     """`_makes_anywhere`, asked once for equal equations."""
     key = eqn.op, id(eqn.params), whole, tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
-    known = region.known.anywhere
-    found = known.get(key)
-    if found is None:
-        found = known[key] = eqn.params, _makes_anywhere(eqn, whole)
-    return found[1]
+    answers = region.known.anywhere
+    known_answer = answers.get(key)
+    if known_answer is None:
+        known_answer = answers[key] = eqn.params, _makes_anywhere(eqn, whole)
+    return known_answer[1]
 
 
 def _makes_anywhere(eqn: Equation, whole: bool) -> bool:
@@ -117,5 +123,5 @@ def _makes_anywhere(eqn: Equation, whole: bool) -> bool:
     types = tuple([a.aval for a in eqn.inputs])
     rule = op.sharding_rule(types, tuple([v.aval for v in eqn.outputs]), eqn.params)
     looks_up = whole and op.indexed is not None and not op.updates
-    made = {f for dim in rule.outputs[0] for f in dim} if looks_up else set(range(len(rule.kinds)))
-    return all(rule.kinds[f] is Kind.PASS for f in made)
+    result_factors = {f for dim in rule.outputs[0] for f in dim} if looks_up else set(range(len(rule.kinds)))
+    return all(rule.kinds[f] is Kind.PASS for f in result_factors)

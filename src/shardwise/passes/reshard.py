@@ -96,13 +96,15 @@ def plan_reshard(
     divisible = tuple(math.gcd(size, devices) for size in shape)
     steps = _plan(source, target, divisible, tuple((a, mesh_axes[a]) for a in used))
     local = math.prod(local_shape(shape, source, mesh_axes)) * itemsize
-    sized = []
+    steps_with_bytes = []
     for step in steps:
         n = ways(step.axes, mesh_axes)
-        sent = bytes_sent(step.op, local, n)
-        sized.append(ReshardStep(step.op, step.axes, step.dim, step.result, sent, step.target_dim, step.perm))
+        sent_bytes = bytes_sent(step.op, local, n)
+        steps_with_bytes.append(
+            ReshardStep(step.op, step.axes, step.dim, step.result, sent_bytes, step.target_dim, step.perm)
+        )
         local = math.prod(local_shape(shape, step.result, mesh_axes)) * itemsize
-    return tuple(sized)
+    return tuple(steps_with_bytes)
 
 
 def resharding_bytes(
@@ -129,8 +131,8 @@ def resharding_cost(
 
 def sends_blocks_twice(steps: Sequence[ReshardStep]) -> bool:
     """Whether whole blocks go to other devices, and parts of them again to others."""
-    sending = [s.op for s in steps if s.bytes_sent]
-    return len(sending) > 1 and ppermute_op in sending
+    senders = [s.op for s in steps if s.bytes_sent]
+    return len(senders) > 1 and ppermute_op in senders
 
 
 def takes_detours(steps: Sequence[ReshardStep], crossing: frozenset[str]) -> bool:
@@ -215,8 +217,8 @@ def _search(source: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Map
     came: dict[DimAxes, tuple[DimAxes, Move]] = {}
     tie = itertools.count()
     queue: list[tuple[tuple[int, int, int], int, DimAxes]] = [((0, 0, 0), next(tie), source)]
-    done: set[DimAxes] = set()
-    while queue and len(done) < costs.RESHARD_LAYOUTS:
+    visited_layouts: set[DimAxes] = set()
+    while queue and len(visited_layouts) < costs.RESHARD_LAYOUTS:
         cost, _, layout = heapq.heappop(queue)
         if layout == target:
             moves: list[Move] = []
@@ -224,14 +226,14 @@ def _search(source: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Map
                 layout, move = came[layout]
                 moves.append(move)
             return moves[::-1]
-        if layout in done:
+        if layout in visited_layouts:
             continue
-        done.add(layout)
+        visited_layouts.add(layout)
         local = unit // math.prod(sizes[a] for axes in layout for a in axes)
         for move in _moves(layout, target, shape, sizes):
             op, axes, _, _, result = move
-            sent = bytes_sent(op, local, ways(axes, sizes))
-            total = (cost[0] + sent, cost[1] + (op is not all_slice), cost[2] + 1)
+            sent_bytes = bytes_sent(op, local, ways(axes, sizes))
+            total = (cost[0] + sent_bytes, cost[1] + (op is not all_slice), cost[2] + 1)
             if result not in best or total < best[result]:
                 best[result] = total
                 came[result] = (layout, move)
@@ -249,18 +251,18 @@ def _moves(layout: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Mapp
     for d in reversed(range(len(layout))):
         axes = layout[d]
         for k in range(_common(axes, target[d]), len(axes)):
-            moved = axes[k:]
+            moved_axes = axes[k:]
             rest = with_entry(layout, d, axes[:k])
-            yield all_gather_op, moved, d, None, rest
-            e = home.get(moved[0], d)
-            if e == d or any(home.get(a) != e for a in moved):
+            yield all_gather_op, moved_axes, d, None, rest
+            e = home.get(moved_axes[0], d)
+            if e == d or any(home.get(a) != e for a in moved_axes):
                 continue
-            if shape[e] % ways((*layout[e], *moved), sizes) == 0:
-                yield all_to_all_op, moved, d, e, with_entry(rest, e, (*layout[e], *moved))
+            if shape[e] % ways((*layout[e], *moved_axes), sizes) == 0:
+                yield all_to_all_op, moved_axes, d, e, with_entry(rest, e, (*layout[e], *moved_axes))
     for result in _rearranged_layouts(layout, target, home, used, sizes):
         if result != layout:
-            changed = tuple(a for have, want in zip(layout, result, strict=True) if have != want for a in have)
-            yield ppermute_op, changed, -1, None, result
+            changed_axes = tuple(a for have, want in zip(layout, result, strict=True) if have != want for a in have)
+            yield ppermute_op, changed_axes, -1, None, result
 
 
 def _rearranged_layouts(
@@ -270,17 +272,17 @@ def _rearranged_layouts(
     parts = [ways(axes, sizes) for axes in layout]
     if parts == [ways(axes, sizes) for axes in target]:
         yield target
-    renamed = [layout]
+    new_layouts = [layout]
     places = [(d, i, a) for d, axes in enumerate(layout) for i, a in enumerate(axes) if home.get(a) != d]
     for d, i, a in places:
         for z, e in home.items():
             if e == d and z not in used and sizes[z] == sizes[a]:
-                renamed.append(with_entry(layout, d, (*layout[d][:i], z, *layout[d][i + 1 :])))
+                new_layouts.append(with_entry(layout, d, (*layout[d][:i], z, *layout[d][i + 1 :])))
     for (d, i, a), (e, j, b) in itertools.combinations(places, 2):
         if d != e and sizes[a] == sizes[b] and (home.get(a) == e or home.get(b) == d):
-            swapped = with_entry(layout, d, (*layout[d][:i], b, *layout[d][i + 1 :]))
-            renamed.append(with_entry(swapped, e, (*layout[e][:j], a, *layout[e][j + 1 :])))
-    for dims in renamed:
+            swapped_layout = with_entry(layout, d, (*layout[d][:i], b, *layout[d][i + 1 :]))
+            new_layouts.append(with_entry(swapped_layout, e, (*layout[e][:j], a, *layout[e][j + 1 :])))
+    for dims in new_layouts:
         yield from itertools.product(*[_orders(axes, want) for axes, want in zip(dims, target, strict=True)])
 
 

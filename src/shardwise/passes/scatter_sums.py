@@ -31,32 +31,34 @@ def _sum_in_place(program: Program, spread: Spread) -> Program:
     program = map_equations(program, lambda e: map_programs(e, lambda inner: _sum_in_place(inner, spread)))
     if not any(e.op is scatter_add_p for e in program.equations):
         return program
-    made, used = makers(program), users(program)
-    kept = {v for v in program.outputs if isinstance(v, Var)}
+    producers, used = makers(program), users(program)
+    result_vars = {v for v in program.outputs if isinstance(v, Var)}
     equations = program.equations
 
     def scatter_of(a: Atom) -> Equation | None:
         """The equation that scatters into zeros what this sum alone reads."""
-        if not isinstance(a, Var) or a in kept or a not in made or len(used[a]) > 1:
+        if not isinstance(a, Var) or a in result_vars or a not in producers or len(used[a]) > 1:
             return None
-        eqn = equations[made[a]]
+        eqn = equations[producers[a]]
         if eqn.op is not scatter_add_p or not _writes_once(eqn):
             return None
         base = eqn.inputs[0]
-        while isinstance(base, Var) and base in made and equations[made[base]].op is broadcast_in_dim_p:
-            base = equations[made[base]].inputs[0]
+        while isinstance(base, Var) and base in producers and equations[producers[base]].op is broadcast_in_dim_p:
+            base = equations[producers[base]].inputs[0]
         return eqn if isinstance(base, Literal) and not any(base.value.tobytes()) else None
 
-    replaced = {
-        i: found
+    replacements = {
+        i: update
         for i, eqn in enumerate(equations)
         if eqn.op is add_p and spread.elements(eqn.outputs[0].aval) > costs.FUSED_FEWEST
-        if (found := _as_update(eqn, scatter_of)) is not None
+        if (update := _as_update(eqn, scatter_of)) is not None
     }
-    if not replaced:
+    if not replacements:
         return program
-    changed = [e for i, eqn in enumerate(equations) for e in replaced.get(i, (eqn,))]
-    return live_equations(Program(program.inputs, tuple(changed), program.outputs, program.num_consts, program.name))
+    new_equations = [e for i, eqn in enumerate(equations) for e in replacements.get(i, (eqn,))]
+    return live_equations(
+        Program(program.inputs, tuple(new_equations), program.outputs, program.num_consts, program.name)
+    )
 
 
 def _as_update(eqn: Equation, scatter_of: Callable[[Atom], Equation | None]) -> Sequence[Equation] | None:

@@ -30,13 +30,13 @@ def schedule(program: Program, env: Env) -> Program:
     if not any(k is not None for k in kinds):
         return program
     parts = _parts(program, kinds)
-    while left := [i for part in parts for i in _outside(program, part, kinds, env)]:
-        for i in left:
+    while outside := [i for part in parts for i in _outside(program, part, kinds, env)]:
+        for i in outside:
             kinds[i] = _kind(program.equations[i], env)
         parts = _parts(program, kinds)
     if all(len(p.members) == 1 and not _worth(program, p.members) for p in parts):
         return program
-    kept = {v for v in program.outputs if isinstance(v, Var)}
+    result_vars = {v for v in program.outputs if isinstance(v, Var)}
     used = users(program)
     equations = []
     for part in order_parts(program, parts):
@@ -44,7 +44,7 @@ def schedule(program: Program, env: Env) -> Program:
         kind = kinds[part.members[0]]
         space, fusable = _loops(members, kind, env) if kind is not None else (None, False)
         if fusable and _worth(program, part.members):
-            equations.append(_fuse(members, set(part.members), kept, used, space))
+            equations.append(_fuse(members, set(part.members), result_vars, used, space))
         else:
             equations.extend(members)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
@@ -75,7 +75,7 @@ def _kinds(program: Program, env: Env) -> list[Any]:
     """
     equations, spread = program.equations, env.spread
     kinds: list[Any] = [None] * len(equations)
-    made, used = makers(program), users(program)
+    producers, used = makers(program), users(program)
     for i, eqn in enumerate(equations):
         space = space_of(eqn) if kinds[i] is None and available() else None  # without the compiler nothing is gained
         if (
@@ -88,7 +88,7 @@ def _kinds(program: Program, env: Env) -> list[Any]:
         kinds[i] = space
         while stack:
             one = equations[stack.pop()]
-            near = [made[a] for a in one.inputs if isinstance(a, Var) and a in made]
+            near = [producers[a] for a in one.inputs if isinstance(a, Var) and a in producers]
             near += [j for v in one.outputs for j in used.get(v, ())]
             for j in near:
                 if kinds[j] is None and space.takes(equations[j]):
@@ -176,7 +176,7 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[Part]:
             i = leader[i]
         return i
 
-    made = makers(program)
+    producers = makers(program)
     readers: dict[Any, int] = {}
     for i, eqn in enumerate(program.equations):
         if kinds[i] is None:
@@ -184,7 +184,7 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[Part]:
         for atom in eqn.inputs:
             if not isinstance(atom, Var):
                 continue
-            j = made.get(atom)
+            j = producers.get(atom)
             if j is not None and kinds[j] == kinds[i] and stages[j] == stages[i]:
                 leader[find(i)] = find(j)
             elif atom.aval.shape == _shape(kinds[i]):  # a group reads a shared large value once
@@ -204,7 +204,7 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
 
     What is never fused and needs nothing that is, such as a constant, comes before the first stage.
     """
-    made, used = makers(program), users(program)
+    producers, used = makers(program), users(program)
     equations = program.equations
     stages: list[int] = []
     effects = -1  # the stage of the last equation with effects: these keep their order
@@ -222,20 +222,20 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
     for i, eqn in enumerate(equations):
         stage = -1 if kinds[i] is None else 0
         for atom in eqn.inputs:
-            if isinstance(atom, Var) and atom in made:
-                j = made[atom]
+            if isinstance(atom, Var) and atom in producers:
+                j = producers[atom]
                 stage = max(stage, stages[j] + step(j, i, atom))
         if eqn.op.has_effects(eqn.params):
             stage = effects = max(stage, effects)
         stages.append(stage)
-    kept = {v for v in program.outputs if isinstance(v, Var)}
+    result_vars = {v for v in program.outputs if isinstance(v, Var)}
     for i in reversed(range(len(equations))):
         out = equations[i].outputs
-        if kinds[i] is None or out[0] in kept or not used.get(out[0]):
+        if kinds[i] is None or out[0] in result_vars or not used.get(out[0]):
             continue
-        waiting = {None if step(i, j, out[0]) else stages[j] for j in used[out[0]]}
-        later = waiting.pop()
-        if not waiting and later is not None:
+        reader_stages = {None if step(i, j, out[0]) else stages[j] for j in used[out[0]]}
+        later = reader_stages.pop()
+        if not reader_stages and later is not None:
             stages[i] = later
     return stages
 

@@ -23,11 +23,13 @@ def with_short_rows(program: Program, env: Env) -> Program:
 
 def _in_two(program: Program, spread: Spread) -> Program:
     program = map_equations(program, lambda e: map_programs(e, lambda inner: _in_two(inner, spread)))
-    found = {i: rows for i, e in enumerate(program.equations) if (rows := _rows(e, spread))}
-    if not found:
+    rows_by_place = {i: rows for i, e in enumerate(program.equations) if (rows := _rows(e, spread))}
+    if not rows_by_place:
         return program
     equations = tuple(
-        new for i, e in enumerate(program.equations) for new in (_split(e, found[i]) if i in found else (e,))
+        new
+        for i, e in enumerate(program.equations)
+        for new in (_split(e, rows_by_place[i]) if i in rows_by_place else (e,))
     )
     return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 
@@ -52,9 +54,9 @@ def _rows(eqn: Equation, spread: Spread) -> tuple[int, ...]:
 
 def _split(eqn: Equation, rows: tuple[int, ...]) -> tuple[Equation, Equation]:
     (x,), outer = eqn.inputs, tuple(d for d in eqn.params["axes"] if d not in rows)
-    kept = [d for d in range(x.aval.ndim) if d not in outer]
-    between = Var(eqn.outputs[0].aval.update(shape=tuple(x.aval.shape[d] for d in kept)))
-    last = tuple(kept.index(d) for d in rows)
+    kept_dims = [d for d in range(x.aval.ndim) if d not in outer]
+    between = Var(eqn.outputs[0].aval.update(shape=tuple(x.aval.shape[d] for d in kept_dims)))
+    last = tuple(kept_dims.index(d) for d in rows)
     return (
         Equation(eqn.op, (x,), (between,), {"axes": outer}, eqn.source),
         Equation(eqn.op, (between,), eqn.outputs, {"axes": last}, eqn.source),

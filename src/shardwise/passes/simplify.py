@@ -18,29 +18,31 @@ from shardwise.runtime.plan import kernel_of
 def simplify(program: Program, devices: int = 1) -> Program:
     """The same program for `devices` devices simplified, loop bodies and branches included."""
     live = LiveResults()
-    simplified = ProgramMap(
-        lambda p: live(common_subexpressions(held_updates(cheaper_forms(known_scalars(simplified.inside(p)), devices))))
+    simplify_map = ProgramMap(
+        lambda p: live(
+            common_subexpressions(held_updates(cheaper_forms(known_scalars(simplify_map.inside(p)), devices)))
+        )
     )
-    return simplified.of(program)
+    return simplify_map.of(program)
 
 
 def known_scalars(program: Program) -> Program:
     """Compute what follows from constant scalars alone by arithmetic, which rounds alike wherever it runs."""
-    known: dict[Var, Atom] = {}
-    kept: list[Equation] = []
+    scalar_by_var: dict[Var, Atom] = {}
+    kept_equations: list[Equation] = []
     for eqn in program.equations:
         inputs = eqn.inputs
-        if known and not known.keys().isdisjoint(inputs):
-            inputs = tuple([a if isinstance(a, Literal) else known.get(a, a) for a in inputs])
+        if scalar_by_var and not scalar_by_var.keys().isdisjoint(inputs):
+            inputs = tuple([a if isinstance(a, Literal) else scalar_by_var.get(a, a) for a in inputs])
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
         if inputs and all(isinstance(a, Literal) for a in inputs) and _is_arithmetic(eqn):
-            known[eqn.outputs[0]] = _compute_constant(eqn)
+            scalar_by_var[eqn.outputs[0]] = _compute_constant(eqn)
         else:
-            kept.append(eqn)
-    if not known:
+            kept_equations.append(eqn)
+    if not scalar_by_var:
         return program
-    outputs = tuple([a if isinstance(a, Literal) else known.get(a, a) for a in program.outputs])
-    return Program(program.inputs, tuple(kept), outputs, program.num_consts, program.name)
+    outputs = tuple([a if isinstance(a, Literal) else scalar_by_var.get(a, a) for a in program.outputs])
+    return Program(program.inputs, tuple(kept_equations), outputs, program.num_consts, program.name)
 
 
 def _is_arithmetic(eqn: Equation) -> bool:
@@ -65,7 +67,7 @@ def cheaper_forms(program: Program, devices: int) -> Program:
     names: dict[Var, Atom] = {}
     equations: list[Equation] = []
     # By op, id of the params and types: equal equations of later layers share the form, and the programs in it. The values keep the params.
-    known: dict[Any, tuple[Equation, Program | None]] = {}
+    form_by_key: dict[Any, tuple[Equation, Program | None]] = {}
 
     def read(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else names.get(a, a)
@@ -77,9 +79,9 @@ def cheaper_forms(program: Program, devices: int) -> Program:
             equations.append(eqn)
             continue
         key = (eqn.op, id(eqn.params), eqn.source, tuple([a.aval for a in eqn.inputs]))
-        if key not in known:
-            known[key] = eqn, eqn.op.rewrite(eqn, devices)
-        cheaper = known[key][1]
+        if key not in form_by_key:
+            form_by_key[key] = eqn, eqn.op.rewrite(eqn, devices)
+        cheaper = form_by_key[key][1]
         if cheaper is None:
             equations.append(eqn)
             continue
@@ -95,27 +97,27 @@ def cheaper_forms(program: Program, devices: int) -> Program:
 
 def common_subexpressions(program: Program) -> Program:
     """Merge equations with the same op, params and operands."""
-    replaced: dict[Var, Atom] = {}
+    replacements: dict[Var, Atom] = {}
     equals = Equals()
-    kept: list[Equation] = []
+    kept_equations: list[Equation] = []
 
     def read(a: Atom) -> Atom:
-        return a if isinstance(a, Literal) else replaced.get(a, a)
+        return a if isinstance(a, Literal) else replacements.get(a, a)
 
     for eqn in program.equations:
         inputs = eqn.inputs
-        if not replaced.keys().isdisjoint(inputs):
+        if not replacements.keys().isdisjoint(inputs):
             inputs = tuple(map(read, inputs))
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
         first = equals.of(eqn, inputs)
         if first is not None:
-            replaced.update(zip(eqn.outputs, first.outputs, strict=True))
+            replacements.update(zip(eqn.outputs, first.outputs, strict=True))
             continue
-        kept.append(eqn)
+        kept_equations.append(eqn)
         if eqn.op.region is not None and not eqn.op.has_effects(eqn.params):
-            replaced.update(_equal_results(eqn))
+            replacements.update(_equal_results(eqn))
     return Program(
-        program.inputs, tuple(kept), tuple(read(a) for a in program.outputs), program.num_consts, program.name
+        program.inputs, tuple(kept_equations), tuple(read(a) for a in program.outputs), program.num_consts, program.name
     )
 
 
@@ -128,10 +130,10 @@ def _equal_results(eqn: Equation) -> dict[Var, Atom]:
         columns, first = zip(region.body.outputs), region.num_carry  # a carry has a first value of its own
     else:
         return {}
-    known: dict[Any, Var] = {}
+    var_by_key: dict[Any, Var] = {}
     equal: dict[Var, Atom] = {}
     for i, (var, column) in enumerate(zip(eqn.outputs, columns, strict=True)):
-        same = known.setdefault((var.aval, *map(key_of, column)), var) if i >= first else var
+        same = var_by_key.setdefault((var.aval, *map(key_of, column)), var) if i >= first else var
         if same is not var:
             equal[var] = same
     return equal

@@ -59,13 +59,13 @@ def _with_regions(program: Program, spread: Spread, fewest: int, touched: Collec
     for part in order_parts(program, [Part(g) for g in groups]):
         g = part.members
         if g in worth:
-            kept = {
+            region_equations = {
                 v
                 for i in g
                 for v in equations[i].outputs
                 if last.get(v) == len(equations) or any(k not in g for k in used.get(v, ()))
             }
-            out.append(_region([equations[i] for i in g], kept, g in patient))
+            out.append(_region([equations[i] for i in g], region_equations, g in patient))
         else:
             out.extend(inside[i] for i in g)
     return Program(program.inputs, tuple(out), program.outputs, program.num_consts, program.name)
@@ -73,13 +73,13 @@ def _with_regions(program: Program, spread: Spread, fewest: int, touched: Collec
 
 def _with_inner_regions(eqn: Equation, spread: Spread, fewest: int) -> Equation:
     """The equation with regions in its inner programs."""
-    held = region_of(eqn)
-    if held is None:
+    region = region_of(eqn)
+    if region is None:
         return eqn
-    enough = costs.SMALL_FEWEST_IN_LOOPS if isinstance(held, Loop) else fewest
-    chains = carry_updates(held, spread) if isinstance(held, Loop) else ()
-    touched = {v for chain in chains for v in chain}
-    return map_programs(eqn, lambda p: _with_regions(p, spread, enough, touched))
+    enough = costs.SMALL_FEWEST_IN_LOOPS if isinstance(region, Loop) else fewest
+    chains = carry_updates(region, spread) if isinstance(region, Loop) else ()
+    chain_values = {v for chain in chains for v in chain}
+    return map_programs(eqn, lambda p: _with_regions(p, spread, enough, chain_values))
 
 
 def _joins(equations: Sequence[Equation], many: Sequence[bool], group: Group) -> bool:
@@ -96,8 +96,8 @@ def _same_bits(eqn: Equation) -> bool:
 
 def _weight(eqn: Equation, spread: Spread) -> float:
     """The number of NumPy calls that an equation on such devices replaces."""
-    held, rounds = region_of(eqn), rounds_of(eqn)
-    inner = 0 if held is None else sum(_weight(e, spread) for p in held.programs for e in p.equations)
+    region, rounds = region_of(eqn), rounds_of(eqn)
+    inner = 0 if region is None else sum(_weight(e, spread) for p in region.programs for e in p.equations)
     if inner:
         return 1 + inner * (costs.SMALL_FEWEST if rounds is None else rounds)
     if eqn.op.view:
@@ -110,8 +110,10 @@ def _region(members: Sequence[Equation], kept: set[Var], patient: bool) -> Equat
 
     `patient`: it is compiled only after some calls.
     """
-    made = {v for e in members for v in e.outputs}
-    inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in made))
+    member_results = {v for e in members for v in e.outputs}
+    inputs = tuple(
+        dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in member_results)
+    )
     outputs = tuple(v for e in members for v in e.outputs if v in kept)
     program = Program(inputs, tuple(members), outputs, 0, "small")
     source = next((e.source for e in reversed(members) if e.source), None)
@@ -120,16 +122,20 @@ def _region(members: Sequence[Equation], kept: set[Var], patient: bool) -> Equat
 
 def _groups(program: Program, fit: Sequence[bool]) -> list[Group]:
     """Writable equations grouped by stage, in pieces of bounded size; each other equation alone."""
-    made = makers(program)
+    producers = makers(program)
     stages: list[int] = []
     effects = 0  # the stage of the last equation with effects: these keep their order
     for i, eqn in enumerate(program.equations):
-        sources = [made[a] for a in eqn.inputs if isinstance(a, Var) and a in made]
+        sources = [producers[a] for a in eqn.inputs if isinstance(a, Var) and a in producers]
         stage = max((stages[j] + (not (fit[i] and fit[j])) for j in sources), default=0)
         if eqn.op.has_effects(eqn.params):
             stage = effects = max(stage, effects)
         stages.append(stage)
-    found: dict[tuple[int, int], list[int]] = {}
+    members_by_group: dict[tuple[int, int], list[int]] = {}
     for i, stage in enumerate(stages):
-        found.setdefault((stage, -1 if fit[i] else i), []).append(i)
-    return [tuple(g[k : k + costs.SMALL_REGION]) for g in found.values() for k in range(0, len(g), costs.SMALL_REGION)]
+        members_by_group.setdefault((stage, -1 if fit[i] else i), []).append(i)
+    return [
+        tuple(g[k : k + costs.SMALL_REGION])
+        for g in members_by_group.values()
+        for k in range(0, len(g), costs.SMALL_REGION)
+    ]

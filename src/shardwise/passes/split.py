@@ -77,11 +77,11 @@ class Known:
 
 def cache_hashable(make: Callable[..., Any]) -> Callable[..., Any]:
     """`make` with a cache of its results, for arguments that hash."""
-    kept = recent(4096)(make)
+    cached_make = recent(4096)(make)
 
     def call(*key: Any) -> Any:
         try:
-            return kept(*key)
+            return cached_make(*key)
         except TypeError as error:
             if "unhashable" not in str(error):
                 raise
@@ -101,9 +101,9 @@ def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dim
     sums = op.reduction_of(params) == "sum"
     if op.halo is None:
         return _split_without_windows(rule, in_types + out_types, dims, sizes, sums)
-    made = lambda factors: _split(op, in_types, params, rule, factors)  # noqa: E731
+    split_for = lambda factors: _split(op, in_types, params, rule, factors)  # noqa: E731
     return _choose_split(
-        rule, in_types + out_types, dims, sizes, sums, _windows(op, in_types, out_types, params, rule), made
+        rule, in_types + out_types, dims, sizes, sums, _windows(op, in_types, out_types, params, rule), split_for
     )
 
 
@@ -133,9 +133,9 @@ def _choose_split(
 
     least = split_bytes(split)
     if Kind.REPLICATE in rule.kinds or Kind.PERMUTE in rule.kinds:
-        gathering = made(choose_factors(rule, dims, shapes, ways, windows, move=False))
-        if gathering.factors != factors and (less := split_bytes(gathering)) < least:
-            split, least = gathering, less
+        gather_split = made(choose_factors(rule, dims, shapes, ways, windows, move=False))
+        if gather_split.factors != factors and (less := split_bytes(gather_split)) < least:
+            split, least = gather_split, less
     return replace(split, moves_much=least >= costs.RESHARD_WORTH)
 
 
@@ -166,10 +166,10 @@ def cheaper_split(
     windows = _windows(op, in_types, out_types, params, rule)
     sums = op.reduction_of(params) == "sum"
     alone = (1,) * len(types)
-    *shares, added = readers
-    sent = _bytes_moved(split, types, dims, ways, (*shares, *alone), sums, crowding, copies)
+    *shares, additions = readers
+    first_cost = _bytes_moved(split, types, dims, ways, (*shares, *alone), sums, crowding, copies)
     at_work = _ways(factors, ways)
-    found = list(other_choices(rule, dims, shapes, ways, windows, factors))
+    other_splits = list(other_choices(rule, dims, shapes, ways, windows, factors))
     whole_sums = {f: axes for f, axes in factors.items() if rule.kinds[f] is not Kind.REDUCE}
     there = [dims, *[(*dims[:i], layout, *dims[i + 1 :]) for i, layouts in enumerate(copies) for layout in layouts]]
     one_sided = op.updates or all(
@@ -179,54 +179,54 @@ def cheaper_split(
     # A product goes through all combinations of its factors, an update once through each operand.
     operations = 2 * (max(math.prod(t.shape) for t in in_types[1:]) if op.updates else math.prod(rule.sizes))
     if split.partial:
-        found.append(whole_sums)
-    wanted = _drop_gathered_axes(split, dims[len(in_types) :])
-    if wanted != factors:
-        found.append(wanted)
-    for chosen in (factors, *found):
-        found += with_idle_axes(rule, chosen, ways)
-    best, least = split, sent
-    tried: set[Dims] = {split.operands + split.results}
-    for other in found:
-        working = _ways(other, ways)
-        if working < at_work and other not in (wanted, whole_sums):
+        other_splits.append(whole_sums)
+    without_gathered = _drop_gathered_axes(split, dims[len(in_types) :])
+    if without_gathered != factors:
+        other_splits.append(without_gathered)
+    for chosen in (factors, *other_splits):
+        other_splits += with_idle_axes(rule, chosen, ways)
+    best, least = split, first_cost
+    layouts_tried: set[Dims] = {split.operands + split.results}
+    for other in other_splits:
+        busy = _ways(other, ways)
+        if busy < at_work and other not in (without_gathered, whole_sums):
             continue
         trial = _split(op, in_types, params, rule, other)
         layouts = trial.operands + trial.results
-        if layouts in tried or not set(trial.exchanged) <= set(split.exchanged):
+        if layouts in layouts_tried or not set(trial.exchanged) <= set(split.exchanged):
             continue
-        tried.add(layouts)
-        moved = _bytes_moved(trial, types, dims, ways, alone, sums, crowding, copies)
-        more = operations * (1 / working - 1 / at_work)
-        if more > worth * (sent - moved):
+        layouts_tried.add(layouts)
+        cost = _bytes_moved(trial, types, dims, ways, alone, sums, crowding, copies)
+        more = operations * (1 / busy - 1 / at_work)
+        if more > worth * (first_cost - cost):
             continue
         both = other == whole_sums and not one_sided
-        if both and added:
+        if both and additions:
             continue
-        gain = moved * (costs.UPDATES_GAIN if op.updates else costs.BOTH_SIDES_GAIN if both else costs.RESHARD_GAIN)
-        if moved < least and ((gain, -working) < (sent, -at_work) or (working < at_work and gain <= sent)):
-            best, least = trial, moved
+        gain = cost * (costs.UPDATES_GAIN if op.updates else costs.BOTH_SIDES_GAIN if both else costs.RESHARD_GAIN)
+        if cost < least and ((gain, -busy) < (first_cost, -at_work) or (busy < at_work and gain <= first_cost)):
+            best, least = trial, cost
     return best
 
 
 def _drop_gathered_axes(split: Split, placed: Dims) -> FactorAxes:
     """The split's factors without the axes along which all results are gathered: devices compute there what they would receive."""
-    kept = {a for layout in placed for axes in layout for a in axes}
+    kept_axes = {a for layout in placed for axes in layout for a in axes}
     return {
-        f: tuple([a for a in axes if a in kept]) if split.rule.kinds[f] is Kind.PASS else axes
+        f: tuple([a for a in axes if a in kept_axes]) if split.rule.kinds[f] is Kind.PASS else axes
         for f, axes in split.factors.items()
     }
 
 
 def _is_whole_somewhere(rule: Rule, factor: int, axes: Axes, dims: Dims) -> bool:
     """Whether an operand has all of a factor already, which these axes split in others."""
-    found = [
+    operand_axes = [
         have
         for tensor, layout in zip(rule.inputs, dims, strict=False)
         for factors, have in zip(tensor, layout or ((),) * len(tensor), strict=True)
         if factor in factors
     ]
-    return any(not set(have).intersection(axes) for have in found)
+    return any(not set(have).intersection(axes) for have in operand_axes)
 
 
 def _ways(factors: FactorAxes, sizes: Mapping[str, int]) -> int:
@@ -285,7 +285,7 @@ def _windows(op: Op, in_types: Types, out_types: Types, params: Mapping[str, Any
     """
     if op.halo is None:
         return {}
-    found = {}
+    windows = {}
     for f in rule.factors_of(Kind.PERMUTE):
         d_in, d_out = dim_of(rule.inputs[0], f), dim_of(rule.outputs[0], f)
         elsewhere = any(f in fs for t in (*rule.inputs[1:], *rule.outputs[1:]) for fs in t)
@@ -293,8 +293,8 @@ def _windows(op: Op, in_types: Types, out_types: Types, params: Mapping[str, Any
             size = out_types[0].shape[d_out]
             halo = op.halo(params, d_in, in_types, size) if size else None
             if halo is not None:
-                found[f] = size // halo.unit
-    return found
+                windows[f] = size // halo.unit
+    return windows
 
 
 def _summed_windows(
@@ -303,14 +303,14 @@ def _summed_windows(
     """Split REDUCE factors for which a part of operand 1 needs a window of operand 0 that reaches beyond the device's own part."""
     if op.halo is None or len(rule.inputs) < 2:
         return ()
-    found = []
+    windows = []
     for f in rule.factors_of(Kind.REDUCE):
         d, d_other = dim_of(rule.inputs[0], f), dim_of(rule.inputs[1], f)
         if factors.get(f) and d is not None and d_other is not None:
             part = in_types[1].shape[d_other]
             if op.halo(params, d, in_types, part) is not None:
-                found.append(f)
-    return tuple(found)
+                windows.append(f)
+    return tuple(windows)
 
 
 def dim_of(tensor: TensorFactors, factor: int) -> int | None:
@@ -338,12 +338,11 @@ def local_params(
 ) -> dict[str, Any]:
     """The params of an op on local operands of these types; its results have the layouts `out_dims` of their global types."""
     given: Any = dict(params)
-    typed = any(
-        t.mesh is not None for t in out_types
-    )  # by params: local types have no mesh, also where its axes are of size 1
-    if op.localize is not None and (typed or any(map(any, (*in_dims, *out_dims)))):
-        known = dict(scope)
-        outs = tuple(local_type(t, d, dict(sizes), known) for t, d in zip(out_types, out_dims, strict=True))
+    # By params: local types have no mesh, also where its axes are of size 1.
+    has_mesh = any(t.mesh is not None for t in out_types)
+    if op.localize is not None and (has_mesh or any(map(any, (*in_dims, *out_dims)))):
+        axis_sizes = dict(scope)
+        outs = tuple(local_type(t, d, dict(sizes), axis_sizes) for t, d in zip(out_types, out_dims, strict=True))
         given = dict(op.localize(given, types, outs))
     if op.place is not None:
         given = dict(op.place(given, in_dims, out_dims))

@@ -31,9 +31,9 @@ def spread(region: Region, eqn: Equation, whole: Atom) -> bool:
 
     (x, fill), (out,) = eqn.inputs, eqn.outputs
     config = eqn.params["padding_config"]
-    (local, have), placed = region.read(whole), region.placement(out)
+    (local, have), placement = region.read(whole), region.placement(out)
     split = [d for d, axes in enumerate(have) if axes and any(config[d])]
-    if len(split) != 1 or have != placed:
+    if len(split) != 1 or have != placement:
         return False
     (d,) = split
     count = ways(have[d], region.grid.axis_sizes)
@@ -67,5 +67,5 @@ def spread(region: Region, eqn: Equation, whole: Atom) -> bool:
         (starts[d],) = region.emit(add_p, [place, starts[d]], {})
     sizes = tuple(part if e == d else n for e, n in enumerate(local.aval.shape))
     (local,) = region.emit(dynamic_slice_p, [local, *starts], {"slice_sizes": sizes, "wrap": (False,) * len(sizes)})
-    region.define(out, local, placed)
+    region.define(out, local, placement)
     return True

@@ -155,14 +155,14 @@ def with_template(region: Region, eqn: Equation, own: bool) -> None:
     template = region.known.templates.get(key)
     if template is not None and template.fits(region, eqn, operands):
         return template.apply(region, eqn, operands)
-    known, number = region.known, len(region.equations)
-    outer, known.changes = known.changes, Changes()
+    memory, number = region.known, len(region.equations)
+    outer, memory.changes = memory.changes, Changes()
     region.anew(eqn, own)
-    changes, known.changes = known.changes, outer
+    changes, memory.changes = memory.changes, outer
     outer.add(changes)
     template = record(region, eqn, operands, region.equations[number:], changes, own)
     if template is not None:
-        known.templates[key] = template
+        memory.templates[key] = template
 
 
 def key_of(region: Region, eqn: Equation, own: bool) -> tuple[tuple[Any, ...], list[Atom]] | None:
@@ -220,8 +220,8 @@ def record(
     pool = [*operands, *literals, *[v for e in made for v in e.outputs]]
     for i, atom in enumerate(pool):
         places.setdefault(atom, i)
-    remembered = _remembered_moves(region, eqn, operands, places, changes) if changes.moves else RegionMoves()
-    if remembered is None:
+    region_moves = _remembered_moves(region, eqn, operands, places, changes) if changes.moves else RegionMoves()
+    if region_moves is None:
         return None
     lines = [
         TemplateEquation(
@@ -243,7 +243,7 @@ def record(
         tuple(lines),
         tuple([(places[atom], dims) for atom, dims in results]),
         region.readers_of(eqn) if changes.weighed else None,
-        *remembered,
+        *region_moves,
     )
 
 
@@ -268,11 +268,11 @@ def _remembered_moves(
     # A body has a memory of its own, and that of a way that was not taken is gone.
     its_copies = [(atom, copy) for atom, copy in changes.copies if copy in region.moves.get(atom, ())]
     its_cuts = [cut for cut in changes.cuts if (cut[0], cut[1]) in region.sliced]
-    kept = [a for atom, copy in its_copies for a in (atom, copy.atom)]
-    kept += [a for part, _, whole, _ in its_cuts for a in (part, whole)]
-    if not places.keys() >= set(kept):
+    known_atoms = [a for atom, copy in its_copies for a in (atom, copy.atom)]
+    known_atoms += [a for part, _, whole, _ in its_cuts for a in (part, whole)]
+    if not places.keys() >= set(known_atoms):
         return None
     copies = tuple([(places[atom], copy, places[copy.atom]) for atom, copy in its_copies])
     cuts = tuple([(places[part], shape, places[whole], dims) for part, shape, whole, dims in its_cuts])
-    moved = tuple([(inputs.index(atom), want) for atom, want, _ in changes.asked])
-    return RegionMoves(True, copies, cuts, moved)
+    moves = tuple([(inputs.index(atom), want) for atom, want, _ in changes.asked])
+    return RegionMoves(True, copies, cuts, moves)

@@ -83,10 +83,10 @@ def transfers_of(program: Program, sizes: Mapping[str, int]) -> tuple[Transfer, 
 def transfer_cost(program: Program, grid: Grid) -> float:
     """The bytes that a device sends in all trips, those of an all-to-all as many times as they take longer than others on these links."""
     crowding = grid.crowding
-    found = transfers_of(program, grid.axis_sizes)
+    transfers = transfers_of(program, grid.axis_sizes)
     if crowding is None:
-        return sum([t.total for t in found])
-    return sum([t.total * (crowding(tuple(t.axes)) if t.op is all_to_all_op else 1) for t in found])
+        return sum([t.total for t in transfers])
+    return sum([t.total * (crowding(tuple(t.axes)) if t.op is all_to_all_op else 1) for t in transfers])
 
 
 def _transfers(
@@ -100,9 +100,9 @@ def _transfers(
         op, params, _ = unwrap_op(eqn.op, eqn.params)
         if op.collective is not None:
             if op.collective.counted:
-                found = _transfer(eqn, op, params, sizes, trips, endless)
-                if found.bytes or not found.implicit:
-                    yield found
+                transfer = _transfer(eqn, op, params, sizes, trips, endless)
+                if transfer.bytes or not transfer.implicit:
+                    yield transfer
             continue
         region = region_of(eqn)
         bodies = region.programs if region is not None else [p for _, p in subprograms(eqn.params)]
@@ -121,9 +121,19 @@ def _transfer(eqn: Equation, op: Op, params: Params, sizes: Mapping[str, int], t
         need = Need(op.name, ", ".join(t.str_short() for t in types), implicit=False)
     axes = params["axes"]
     devices = math.prod(sizes.get(a, 1) for a in axes)
-    sent = _collective(op).bytes_sent(types, params, sizes)
+    sent_bytes = _collective(op).bytes_sent(types, params, sizes)
     return Transfer(
-        op, axes, devices, types[0].dtype, sent, need.value, need.op, eqn.source or None, need.implicit, trips, endless
+        op,
+        axes,
+        devices,
+        types[0].dtype,
+        sent_bytes,
+        need.value,
+        need.op,
+        eqn.source or None,
+        need.implicit,
+        trips,
+        endless,
     )
 
 

@@ -43,6 +43,6 @@ def _cost(trial: Region) -> float:
     """The cost of a trial's transfers (`transfer_cost`), in all rounds; `passes.hoist` takes steady ones out of the loop."""
     total = 0.0
     for eqn in trial.equations:
-        sent = transfer_cost(Program((), (eqn,), ()), trial.grid)
-        total += sent if sent and trial.steady.issuperset(eqn.outputs) else sent * trial.rounds
+        cost = transfer_cost(Program((), (eqn,), ()), trial.grid)
+        total += cost if cost and trial.steady.issuperset(eqn.outputs) else cost * trial.rounds
     return total

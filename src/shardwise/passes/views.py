@@ -132,10 +132,10 @@ def _visible(parts: Sequence[ViewPart]) -> tuple[ViewPart, ...]:
     """The visible parts; a part is cut down if a later part covers one end of a dim."""
     out: list[ViewPart] = []
     for i, part in enumerate(parts):
-        left: list[ViewPart] = [part]
+        remaining: list[ViewPart] = [part]
         for over in parts[i + 1 :]:
-            left = [piece for p in left for piece in _visible_rest(p, over)]
-        out += left
+            remaining = [piece for p in remaining for piece in _visible_rest(p, over)]
+        out += remaining
     return tuple(out)
 
 

@@ -31,7 +31,7 @@ def _widen_products(program: Program, env: Env) -> Program:
     program = map_equations(program, lambda e: map_programs(e, lambda inner: _widen_products(inner, env)))
     if not any(_is_narrow(e) for e in program.equations):
         return program
-    made, used = makers(program), users(program)
+    producers, used = makers(program), users(program)
     spread = env.spread
     fusable = lambda i: (op := program.equations[i].op).emit is not None or op.fold is not None  # noqa: E731
     equations: list[Equation] = []
@@ -40,9 +40,9 @@ def _widen_products(program: Program, env: Env) -> Program:
             equations.append(eqn)
             continue
         keeps = _multiplies_itself(eqn)
-        left = [] if keeps else [a for a in eqn.inputs[:1] if isinstance(a, Var) and a in made]
-        near = [*(made[a] for a in left), *(i for v in eqn.outputs for i in used.get(v, ()))]
-        large = max(spread.elements(a.aval) for a in (*left, *eqn.outputs)) >= costs.WIDE_PRODUCTS_FROM
+        operands = [] if keeps else [a for a in eqn.inputs[:1] if isinstance(a, Var) and a in producers]
+        near = [*(producers[a] for a in operands), *(i for v in eqn.outputs for i in used.get(v, ()))]
+        large = max(spread.elements(a.aval) for a in (*operands, *eqn.outputs)) >= costs.WIDE_PRODUCTS_FROM
         equations.extend(_wide(eqn, keeps) if large and any(map(fusable, near)) else [eqn])
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 

@@ -35,17 +35,17 @@ def _slice_windows(program: Program, env: Env) -> Program:
     """A slice of a window along other dims becomes a window of a slice, if loops read it or the window gets smaller."""
     used, reads = users(program), read_by_loops(program, env.spread)
     outputs = {v for v in program.outputs if isinstance(v, Var)}
-    replaced: dict[int, list[Equation]] = {}
+    replacements: dict[int, list[Equation]] = {}
     for whole in program.equations:
         if whole.op is not halo_exchange:
             continue
         (out,) = whole.outputs
         readers = used.get(out, ())
-        found = {i: new for i in readers if (new := _window_of_slices(program.equations[i], whole)) is not None}
-        sizes = sum(program.equations[i].outputs[0].aval.size for i in found)
-        smaller = out not in outputs and len(found) == len(readers) and 2 * sizes <= out.aval.size
-        replaced |= {i: new for i, new in found.items() if smaller or reads(new[-1].outputs[0])}
-    return _with(program, replaced)
+        windows = {i: new for i in readers if (new := _window_of_slices(program.equations[i], whole)) is not None}
+        sizes = sum(program.equations[i].outputs[0].aval.size for i in windows)
+        smaller = out not in outputs and len(windows) == len(readers) and 2 * sizes <= out.aval.size
+        replacements |= {i: new for i, new in windows.items() if smaller or reads(new[-1].outputs[0])}
+    return _with(program, replacements)
 
 
 def _window_of_slices(eqn: Equation, whole: Equation) -> list[Equation] | None:
@@ -56,21 +56,21 @@ def _window_of_slices(eqn: Equation, whole: Equation) -> list[Equation] | None:
     first, limit = eqn.params["start_indices"], eqn.params["limit_indices"]
     if limit[dim] - first[dim] != whole.params["width"]:
         return None
-    made: list[Equation] = []
+    new_equations: list[Equation] = []
     for x in sources:
         t, stop = x.aval, (*limit[:dim], x.aval.shape[dim], *limit[dim + 1 :])
         size = tuple(b - a for a, b in zip(first, stop, strict=True))
         part = Var(ShapedArray(size, t.dtype, t.weak_type, vma=t.vma))
         params = {"start_indices": first, "limit_indices": stop, "strides": None}
-        made.append(Equation(slice_p, (x,), (part,), params, eqn.source))
-    inputs = (*[e.outputs[0] for e in made], fill)
-    return [*made, Equation(halo_exchange, inputs, (out,), whole.params, eqn.source)]
+        new_equations.append(Equation(slice_p, (x,), (part,), params, eqn.source))
+    inputs = (*[e.outputs[0] for e in new_equations], fill)
+    return [*new_equations, Equation(halo_exchange, inputs, (out,), whole.params, eqn.source)]
 
 
 def _fill_windows(program: Program, env: Env) -> Program:
     """Windows that loops read, with rows of fill values where no piece is."""
     reads = read_by_loops(program, env.spread)
-    replaced: dict[int, list[Equation]] = {}
+    replacements: dict[int, list[Equation]] = {}
     for i, eqn in enumerate(program.equations):
         if eqn.op is not halo_exchange or not reads(eqn.outputs[0]):
             continue
@@ -82,11 +82,11 @@ def _fill_windows(program: Program, env: Env) -> Program:
         row = Var(fill.aval.update(shape=(*shape[:dim], rows, *shape[dim + 1 :])))
         new = Equation(halo_exchange, (*sources, row, fill), eqn.outputs, params, eqn.source)
         if joined_pieces(new) is not None:
-            replaced[i] = [
+            replacements[i] = [
                 Equation(stored_fill, (fill,), (row,), {"shape": row.aval.shape, "axes": ()}, eqn.source),
                 new,
             ]
-    return _with(program, replaced)
+    return _with(program, replacements)
 
 
 def _with(program: Program, replaced: dict[int, list[Equation]]) -> Program:

@@ -34,7 +34,7 @@ def windowed_dims(eqn: Equation, rule: Rule, view: View, sizes: Sizes) -> list[i
     if op.halo is None:
         return []
     types = tuple([a.aval for a in eqn.inputs])
-    found: list[int] = []
+    dims: list[int] = []
     for d in view.moved_dims():
         axes, factors = view.axes(d), rule.inputs[0][d]
         if not axes or len(factors) != 1 or rule.kinds[factors[0]] is not Kind.PERMUTE:
@@ -44,8 +44,8 @@ def windowed_dims(eqn: Equation, rule: Rule, view: View, sizes: Sizes) -> list[i
             continue
         part, rest = divmod(eqn.outputs[0].aval.shape[d_out], ways(axes, sizes))
         if part and not rest and op.halo(eqn.params, d, types, part) is not None:
-            found.append(d)
-    return found
+            dims.append(d)
+    return dims
 
 
 def with_windows(region: Region, eqn: Equation) -> bool:
@@ -67,31 +67,35 @@ def with_windows(region: Region, eqn: Equation) -> bool:
     shape = tuple(
         -(-n // ways(axes, sizes)) * ways(axes, sizes) for n, axes in zip(types[0].shape, layout, strict=True)
     )
-    rounded = (types[0].update(shape=shape), *types[1:])
+    rounded_types = (types[0].update(shape=shape), *types[1:])
     others = [region.read(a) for a in eqn.inputs[1:]]
-    placed = region.result_layouts(eqn)
-    lying = (layout, *[have for _, have in others], *placed)
-    split: Split = split_of(op, rounded, out_types, ExactParams(eqn.params), lying, region.sizes)
-    exchanged = [dim_of(rule.inputs[0], f) for f in split.exchanged if rule.kinds[f] is Kind.PERMUTE]
-    if split.operands[0] != layout or len(exchanged) != len(split.exchanged) or not set(dims) <= set(exchanged):
+    result_layouts = region.result_layouts(eqn)
+    current_layouts = (layout, *[have for _, have in others], *result_layouts)
+    split: Split = split_of(op, rounded_types, out_types, ExactParams(eqn.params), current_layouts, region.sizes)
+    exchanged_dims = [dim_of(rule.inputs[0], f) for f in split.exchanged if rule.kinds[f] is Kind.PERMUTE]
+    if (
+        split.operands[0] != layout
+        or len(exchanged_dims) != len(split.exchanged)
+        or not set(dims) <= set(exchanged_dims)
+    ):
         return False
-    moved = [
+    moves = [
         region.move_value(a, local, have, want)
         for a, (local, have), want in zip(eqn.inputs[1:], others, split.operands[1:], strict=True)
     ]
-    begun = len(region.equations)
-    made = _windows(region, eqn, view, layout, split, types)
-    if made is not None:
-        atoms, params = [made[0], *moved], made[1]
+    first_equation = len(region.equations)
+    window_atoms = _windows(region, eqn, view, layout, split, types)
+    if window_atoms is not None:
+        atoms, params = [window_atoms[0], *moves], window_atoms[1]
     else:  # parts overlap: the view is assembled first
-        del region.equations[begun:]
+        del region.equations[first_equation:]
         atoms, params = (
-            [Assembler(region, rounded[0]).assemble(_extend_view(view, shape), layout), *moved],
+            [Assembler(region, rounded_types[0]).assemble(_extend_view(view, shape), layout), *moves],
             dict(eqn.params),
         )
         for f in split.exchanged:
             atoms, params = with_windows_fetched(region, eqn, split.rule, f, split.factors[f], atoms, params)
-    compute(region, eqn, split, atoms, params, placed)
+    compute(region, eqn, split, atoms, params, result_layouts)
     return True
 
 

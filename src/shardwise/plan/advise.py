@@ -55,17 +55,17 @@ def plan_advice(plan: Plan, executable: DataFree, machine: Machine, thorough: bo
         return replace(plan, notes=(*plan.notes, ASK))
     step = Step(executable, machine)
     own = Point(StepLayout(step.sizes), plan.seconds.likely, plan.peak, plan.fits)
-    kept = plan.advice
-    found: list[Advice] = []
+    earlier_advice = plan.advice
+    advice: list[Advice] = []
     if not step.fixed:
-        estimated = set(estimated_splits(device_program_of(executable, for_chip(machine.chip))))
-        if estimated & set(kept):
-            kept = tuple(a for a in kept if a not in estimated)
-            found += _splits(step, own, plan)
-        found += [*_kept_batches(step, own, plan), *_batch_splits(step, own, plan)]
+        estimates = set(estimated_splits(device_program_of(executable, for_chip(machine.chip))))
+        if estimates & set(earlier_advice):
+            earlier_advice = tuple(a for a in earlier_advice if a not in estimates)
+            advice += _splits(step, own, plan)
+        advice += [*_kept_batches(step, own, plan), *_batch_splits(step, own, plan)]
     if thorough or not plan.fits:
-        found += [*_policies(step, own, plan), *_batches(step, own, plan)]
-    return replace(plan, advice=(*sorted(found, key=lambda a: (not a.fits, -a.seconds, -a.nbytes)), *kept))
+        advice += [*_policies(step, own, plan), *_batches(step, own, plan)]
+    return replace(plan, advice=(*sorted(advice, key=lambda a: (not a.fits, -a.seconds, -a.nbytes)), *earlier_advice))
 
 
 def _effect(own: Point, new: Point) -> str:

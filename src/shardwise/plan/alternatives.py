@@ -68,7 +68,7 @@ def _whole(step: Step, which: Sequence[int]) -> list[tuple[int, DimAxes]]:
 def split_also(step: Step, which: Sequence[int], axes: Sequence[str], mesh: Sizes) -> tuple[tuple[int, DimAxes], ...]:
     """These arguments split over these axes, too: each over the longest part of a dim that it divides; batches along their batch."""
     sizes = dict(mesh)
-    found: list[tuple[int, DimAxes]] = []
+    layouts: list[tuple[int, DimAxes]] = []
     for i in which:
         a = step.arguments[i]
         dims = list(a.dims)
@@ -84,8 +84,8 @@ def split_also(step: Step, which: Sequence[int], axes: Sequence[str], mesh: Size
                 d = max(parts, key=lambda d: parts[d])
                 dims[d] = (*dims[d], axis)
         if tuple(dims) != a.dims:
-            found.append((i, tuple(dims)))
-    return tuple(found)
+            layouts.append((i, tuple(dims)))
+    return tuple(layouts)
 
 
 def others(a: Argument, now: DimAxes | None, mesh: Sizes) -> Iterator[DimAxes]:

@@ -68,9 +68,9 @@ def _plan_step(
 
 def executable_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], machine: Machine) -> DataFree:
     """The program of a call, compiled for the machine in a planned run."""
-    wrapped = f if isinstance(f, JitWrapped) else jit(f)
+    jitted_function = f if isinstance(f, JitWrapped) else jit(f)
     args, kwargs = tree_map(lambda x: _on_devices(x, machine), (tuple(args), dict(kwargs)))
-    return wrapped.lower(*args, **kwargs)._entry.executable
+    return jitted_function.lower(*args, **kwargs)._entry.executable
 
 
 def _on_devices(x: Any, machine: Machine) -> Any:
@@ -85,7 +85,7 @@ def _on_devices(x: Any, machine: Machine) -> Any:
             "larger machine, or make the mesh smaller."
         )
     devices = np.array(all_devices()[: mesh.size], object).reshape(mesh.axis_sizes)
-    placed = NamedSharding(
+    placement = NamedSharding(
         Mesh(devices, mesh.axis_names, mesh.axis_types), sharding.spec, memory_kind=sharding.memory_kind
     )
-    return ShapeDtypeStruct(x.shape, x.dtype, sharding=placed, weak_type=x.weak_type)
+    return ShapeDtypeStruct(x.shape, x.dtype, sharding=placement, weak_type=x.weak_type)

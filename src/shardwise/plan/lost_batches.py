@@ -57,27 +57,27 @@ def lost_batches(executable: DataFree, batch: Mapping[int, int], mesh: Mesh) -> 
     if not axes or not set(context.grid.names) <= set(mesh.axis_names):
         return ()
     alone = tuple(dims if i in batch else ((),) * len(dims) for i, dims in enumerate(module.in_dims))
-    fixed = Context(context.grid, (False,) * len(alone), (None,) * len(context.results))
-    wanted = _layouts(Module(program, program, program, alone), fixed)
-    found: tuple[Pin, ...] = ()
+    free_context = Context(context.grid, (False,) * len(alone), (None,) * len(context.results))
+    wanted_layouts = _layouts(Module(program, program, program, alone), free_context)
+    pins: tuple[Pin, ...] = ()
     layouts: Layouts = module.layouts
-    while len(found) < MOST:
-        pinned = {pin.var for pin in found}
-        lost = [
+    while len(pins) < MOST:
+        pinned_vars = {pin.var for pin in pins}
+        lost_pins = [
             (eqn, var, dims)
             for eqn in _equations(program)
             for var in eqn.outputs
-            if var not in pinned and (dims := _dims_with_batch(wanted.get(var), layouts.get(var), axes))
+            if var not in pinned_vars and (dims := _dims_with_batch(wanted_layouts.get(var), layouts.get(var), axes))
         ]
-        largest = max((var.aval.nbytes for _, var, _ in lost), default=0)
-        first = next(((e, v, d) for e, v, d in lost if v.aval.nbytes * LARGE >= largest), None)
+        largest = max((var.aval.nbytes for _, var, _ in lost_pins), default=0)
+        first = next(((e, v, d) for e, v, d in lost_pins if v.aval.nbytes * LARGE >= largest), None)
         if first is None:
             break
         eqn, var, dims = first
-        found = (*found, Pin(var, dims, eqn.op.name, eqn.source))
-        changed = with_pins(program, found, mesh)
-        layouts = _layouts(Module(changed, changed, changed, module.in_dims), context)
-    return found
+        pins = (*pins, Pin(var, dims, eqn.op.name, eqn.source))
+        new_program = with_pins(program, pins, mesh)
+        layouts = _layouts(Module(new_program, new_program, new_program, module.in_dims), context)
+    return pins
 
 
 def with_pins(program: Program, pins: Sequence[Pin], mesh: Mesh) -> Program:
@@ -88,10 +88,10 @@ def with_pins(program: Program, pins: Sequence[Pin], mesh: Mesh) -> Program:
         new: dict[Atom, Var] = {}
         equations: list[Equation] = []
         for eqn in program.equations:
-            changed = map_programs(eqn, add_pins)
+            new_equation = map_programs(eqn, add_pins)
             if not new.keys().isdisjoint(eqn.inputs):
-                changed = replace(changed, inputs=tuple(new.get(a, a) for a in eqn.inputs))
-            equations.append(changed)
+                new_equation = replace(new_equation, inputs=tuple(new.get(a, a) for a in eqn.inputs))
+            equations.append(new_equation)
             for var in eqn.outputs:
                 if var in shardings:
                     new[var] = Var(var.aval)
@@ -122,8 +122,8 @@ def _dims_with_batch(wanted: DimAxes | None, own: DimAxes | None, axes: set[str]
     if wanted is None or own is None:
         return ()
     put = [tuple(a for a in dim if a in axes) for dim in wanted]
-    missing = {a for mine, dim in zip(put, own, strict=True) for a in mine if a not in dim}
-    if not missing:
+    missing_axes = {a for mine, dim in zip(put, own, strict=True) for a in mine if a not in dim}
+    if not missing_axes:
         return ()
-    moved = {a for mine in put for a in mine}
-    return tuple((*mine, *(a for a in dim if a not in moved)) for mine, dim in zip(put, own, strict=True))
+    moved_axes = {a for mine in put for a in mine}
+    return tuple((*mine, *(a for a in dim if a not in moved_axes)) for mine, dim in zip(put, own, strict=True))

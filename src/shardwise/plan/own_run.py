@@ -64,20 +64,20 @@ class OwnRun:
 
     def watch(self, executable: Executable, names: Sequence[str]) -> _Call:
         """`executable.call` that counts, and measures if that is asked for."""
-        watched = WatchedProgram(executable, tuple(names))
-        self.programs.append(watched)
+        program = WatchedProgram(executable, tuple(names))
+        self.programs.append(program)
         call: _Call = executable.call
 
         def count_call(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
-            watched.calls += 1
-            return _measure_call(watched, call, args) if self.measure else call(args)
+            program.calls += 1
+            return _measure_call(program, call, args) if self.measure else call(args)
 
         return count_call
 
     def plans(self) -> tuple[Plan, ...]:
         """A plan for each program that was called, the one with the most work in the run first."""
-        called = sorted((w for w in self.programs if w.calls), key=lambda w: (-w.work() * w.calls, -w.calls))
-        return tuple(map(self._plan, called))
+        called_programs = sorted((w for w in self.programs if w.calls), key=lambda w: (-w.work() * w.calls, -w.calls))
+        return tuple(map(self._plan, called_programs))
 
     def _plan(self, watched: WatchedProgram) -> Plan:
         executable = watched.executable
@@ -89,7 +89,7 @@ class OwnRun:
 
 @contextmanager
 def watched_run(measure: bool = False) -> Generator[OwnRun]:
-    """Watch what runs inside; what was compiled before is not seen. With `measure` also measured.
+    """Watch the programs that run inside; those compiled before are not seen. With `measure` also measure them.
 
     >>> with jax.plan.watched_run() as run:
     ...     _ = jax.jit(lambda x: x + 1)(jnp.arange(3))

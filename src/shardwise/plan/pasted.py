@@ -42,15 +42,15 @@ def code_of(step: Step, layout: StepLayout) -> str:
     tops = dict.fromkeys(parameter_of(name) for i in new for name in step.arguments[i].names)
     before: dict[str, str] = {}  # specs by their text: moments lie as the weights do
     for top in tops:
-        name, found = f"{top}_specs", _specs_of(step, top, new)
-        whole = "\n".join(found)
+        name, specs = f"{top}_specs", _specs_of(step, top, new)
+        whole = "\n".join(specs)
         if whole in before:
             lines.append(f"{name} = {before[whole]}")
             continue
         before[whole] = name
-        lines += [f"{name} = {found[0]}", *found[1:]]
-    moved = [a for i, a in enumerate(step.arguments) if i in new and a.batch_dim is not None]
-    for a in moved:
+        lines += [f"{name} = {specs[0]}", *specs[1:]]
+    batch_arguments = [a for i, a in enumerate(step.arguments) if i in new and a.batch_dim is not None]
+    for a in batch_arguments:
         old, now = a.dims[a.batch_dim or 0], new[step.arguments.index(a)][a.batch_dim or 0]
         if old and old != now and step.constrained:
             lines.append(f"# constraints that split the batch over {old}: over {now}")
@@ -60,8 +60,8 @@ def code_of(step: Step, layout: StepLayout) -> str:
             lines.append(f"# {pin.var.aval.str_short()} of {pin.op}{where}:")
             lines.append(f"x = jax.lax.with_sharding_constraint(x, {spec_code(pin.dims)})")
     if layout.remat:
-        known = POLICIES.get(layout.remat) is step.policies[layout.remat]
-        policy = f"jax.checkpoint_policies.{layout.remat}" if known else layout.remat
+        is_known = POLICIES.get(layout.remat) is step.policies[layout.remat]
+        policy = f"jax.checkpoint_policies.{layout.remat}" if is_known else layout.remat
         of = "jax.checkpoint around the function of each scan" if step.bodies else "every jax.checkpoint"
         lines.append(f"policy = {policy}  # of {of}")
     if layout.batch != 1:
@@ -132,13 +132,13 @@ def _lines(tree: Any) -> list[str]:
         return [*([head] if rest else []), *rest[:-1], f"{rest[-1] if rest else head} * {len(tree)}"]
     if isinstance(tree, dict):
         items: Sequence[tuple[str, Any]] = [(f"{k!r}: ", v) for k, v in tree.items()]
-        opening, closing = "{", "}"
+        open_bracket, close_bracket = "{", "}"
     else:
         items = [("", v) for v in tree]
-        opening, closing = ("[", "]") if isinstance(tree, list) else ("(", ")")
-    lines = [opening]
+        open_bracket, close_bracket = ("[", "]") if isinstance(tree, list) else ("(", ")")
+    lines = [open_bracket]
     for prefix, value in items:
         head, *rest = _lines(value)
         lines += [f"{_INDENT}{prefix}{head}", *[_INDENT + line for line in rest]]
         lines[-1] += ","
-    return [*lines, closing]
+    return [*lines, close_bracket]

@@ -47,34 +47,34 @@ def follow(executable: DataFree) -> dict[int, int]:
     """By result, the input that it replaces in the next step: the first one of the same type and layout, donated ones first."""
     program = executable.program
     free: dict[object, list[int]] = {}
-    owned = set(executable.owned)
-    order = sorted(range(program.num_consts, len(program.inputs)), key=lambda i: (i not in owned, i))
+    owned_inputs = set(executable.owned)
+    order = sorted(range(program.num_consts, len(program.inputs)), key=lambda i: (i not in owned_inputs, i))
     for i in reversed(order):
         aval = program.inputs[i].aval
         free.setdefault((aval.shape, aval.dtype, executable.in_dims[i]), []).append(i)
-    found: dict[int, int] = {}
+    result_by_input: dict[int, int] = {}
     for k, (atom, dims) in enumerate(zip(program.outputs, executable.out_dims, strict=True)):
-        waiting = free.get((atom.aval.shape, atom.aval.dtype, dims)) if isinstance(atom, Var) else None
-        if waiting:
-            found[k] = waiting.pop()
-    return found
+        waiting_inputs = free.get((atom.aval.shape, atom.aval.dtype, dims)) if isinstance(atom, Var) else None
+        if waiting_inputs:
+            result_by_input[k] = waiting_inputs.pop()
+    return result_by_input
 
 
 def arguments_of(executable: DataFree) -> tuple[Argument, ...]:
     """The arguments of the call, alike ones as one."""
     call, program = executable.user_call, executable.program
     assert call is not None
-    replaced = set(follow(executable).values())
+    replaced_inputs = set(follow(executable).values())
     tops = [parameter_of(name) for name in executable.names]
-    batch = _batch_dims(executable, replaced, tops)
-    found: dict[object, list[int]] = {}
+    batch = _batch_dims(executable, replaced_inputs, tops)
+    places_by_argument: dict[object, list[int]] = {}
     for i in range(program.num_consts, len(program.inputs)):
         name, shape = executable.names[i], program.inputs[i].aval.shape
         tail = _LAST.search(name)
         key = batch.get(i), _NUMBER.sub("*", tail[1] if tail else name), shape, layout_of(executable, i)
-        found.setdefault(key, []).append(i)
+        places_by_argument.setdefault(key, []).append(i)
     out = []
-    for members in found.values():
+    for members in places_by_argument.values():
         first = members[0]
         aval, dims = program.inputs[first].aval, layout_of(executable, first)
         out.append(
@@ -84,7 +84,7 @@ def arguments_of(executable: DataFree) -> tuple[Argument, ...]:
                 aval.shape,
                 dims,
                 sum(program.inputs[i].aval.nbytes for i in members),
-                any(i in replaced for i in members) and first not in batch,
+                any(i in replaced_inputs for i in members) and first not in batch,
                 batch.get(first),
             )
         )
@@ -125,14 +125,14 @@ def _batch_dims(executable: DataFree, replaced: set[int], tops: Sequence[str]) -
         return {}
     least = min(avals, key=lambda i: (avals[i].dtype.kind != "i", avals[i].ndim))
     length = avals[least].shape[_split(layout_of(executable, least))]
-    found: dict[int, int] = {}
+    dim_by_place: dict[int, int] = {}
     for ids in others:
         if all(length in avals[i].shape for i in ids):
             split = {i: _split(layout_of(executable, i)) for i in ids}
             for i in ids:
                 shape = avals[i].shape
-                found[i] = split[i] if shape[split[i]] == length else shape.index(length)
-    return found
+                dim_by_place[i] = split[i] if shape[split[i]] == length else shape.index(length)
+    return dim_by_place
 
 
 def _split(dims: DimAxes) -> int:

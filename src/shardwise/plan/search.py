@@ -138,14 +138,14 @@ def search_step(executable: DataFree, machine: Machine, choices: Choices) -> Sea
         run = _Search(step, pool, choices)
         run.run()
     points = run.points
-    done = [p for p in points.values() if not p.error]
+    done_points = [p for p in points.values() if not p.error]
     own_point = points[run.own]
     return SearchResult(
         step,
         own_point,
-        front_of([p for p in done if p.fits and not p.layout.machine]),
+        front_of([p for p in done_points if p.fits and not p.layout.machine]),
         run.best_elsewhere(),
-        len(done),
+        len(done_points),
         Counter(p.error for p in points.values() if p.error),
         tuple(run.varied),
         tuple(run.kept),
@@ -217,25 +217,25 @@ class _Search:
         """Plan those that are new, as many as are left; of one that loses its batch the better of it and of that which keeps it."""
         new = [k for k in dict.fromkeys(layouts) if k not in self.points][: max(self.left - self.held, 0)]
         self.left -= len(new)
-        found = self.pool.plan(new)
-        self.points.update(zip(new, found, strict=True))
-        kept = self._keep_batches(found)
-        return [min(p, kept.get(p.layout, p), key=_rank) for p in found]
+        new_points = self.pool.plan(new)
+        self.points.update(zip(new, new_points, strict=True))
+        kept_points = self._keep_batches(new_points)
+        return [min(p, kept_points.get(p.layout, p), key=_rank) for p in new_points]
 
     def _keep_batches(self, points: Iterable[Point]) -> dict[StepLayout, Point]:
         """By layout that loses its batch, the point of the one that keeps it; none where the caller gives the specs."""
-        losing = [p.layout for p in points if p.loses_batch and self.given_specs is None]
-        lost = losing[: max(self.left - self.held, 0)]
-        self.left -= len(lost)
-        found = self.pool.plan([replace(layout, keep_batch=True) for layout in lost])
-        self.points.update((p.layout, p) for p in found)
-        return {layout: p for layout, p in zip(lost, found, strict=True) if not p.error}
+        losing_layouts = [p.layout for p in points if p.loses_batch and self.given_specs is None]
+        lost_layouts = losing_layouts[: max(self.left - self.held, 0)]
+        self.left -= len(lost_layouts)
+        new_points = self.pool.plan([replace(layout, keep_batch=True) for layout in lost_layouts])
+        self.points.update((p.layout, p) for p in new_points)
+        return {layout: p for layout, p in zip(lost_layouts, new_points, strict=True) if not p.error}
 
     def _best(self, count: int = BEST) -> list[Point]:
         """The layouts to go on with: the fastest of those that fit, then the smallest."""
-        done = [p for p in self.points.values() if not p.error and not p.layout.machine]
-        fits = sorted((p for p in done if p.fits), key=lambda p: (p.per_batch, p.peak))
-        rest = sorted((p for p in done if not p.fits), key=lambda p: p.peak)
+        done_points = [p for p in self.points.values() if not p.error and not p.layout.machine]
+        fits = sorted((p for p in done_points if p.fits), key=lambda p: (p.per_batch, p.peak))
+        rest = sorted((p for p in done_points if not p.fits), key=lambda p: p.peak)
         small = sorted(fits, key=lambda p: (p.peak, p.seconds))[:1]
         return list({p.layout: p for p in (*fits[: count - 1], *small, *rest)}.values())[:count]
 
@@ -297,27 +297,27 @@ class _Search:
         if not large:
             return
         self.varied.append(f"the axes that split each dim of {len(large)} kinds of arguments")
-        seen: set[StepLayout] = set()
+        seen_layouts: set[StepLayout] = set()
         while self.left > self.held:
-            start = next((p for p in self._best(STARTS) if p.layout not in seen), None)
+            start = next((p for p in self._best(STARTS) if p.layout not in seen_layouts), None)
             if start is None:
                 return
-            seen.add(start.layout)
-            moved: dict[int, Point] = {}
+            seen_layouts.add(start.layout)
+            moved_points: dict[int, Point] = {}
             now = dict(start.layout.dims)
             for i in sorted(large, key=lambda i: -step.arguments[i].nbytes):
-                tried = self._plan(
+                tried_points = self._plan(
                     [
                         with_dims(step, start.layout, i, d)
                         for d in others(step.arguments[i], now.get(i), start.layout.mesh)
                     ]
                 )
-                better = min((p for p in tried if _better(p, start)), key=_rank, default=None)
+                better = min((p for p in tried_points if _better(p, start)), key=_rank, default=None)
                 if better is not None:
-                    moved[i] = better
+                    moved_points[i] = better
             together = start.layout
             steps: list[StepLayout] = []
-            for i, p in sorted(moved.items(), key=lambda item: _rank(item[1])):
+            for i, p in sorted(moved_points.items(), key=lambda item: _rank(item[1])):
                 together = with_dims(step, together, i, dict(p.layout.dims).get(i, step.arguments[i].dims))
                 steps.append(together)
             self._plan(steps)
@@ -336,18 +336,18 @@ class _Search:
             self._plan([replace(p.layout, batch=b) for b in self.given_batch for p in self._best()])
             self.varied.append(f"the batch ({', '.join(map(str, self.given_batch))} times its size)")
             return
-        tried: list[Point] = []
-        moving = self._best()
-        while moving and self.left > self.held:
-            wanted = [(p, k) for p in moving if (k := _next_batch(p)) is not None and k not in self.points]
-            found = self._plan([k for _, k in wanted])
-            tried += found
-            pairs = zip([p for p, _ in wanted], found, strict=False)
-            moving = [new for old, new in pairs if not new.error and _goes_on(old, new)]
-        if any(not p.error for p in tried):
+        tried_points: list[Point] = []
+        best_points = self._best()
+        while best_points and self.left > self.held:
+            next_layouts = [(p, k) for p in best_points if (k := _next_batch(p)) is not None and k not in self.points]
+            new_points = self._plan([k for _, k in next_layouts])
+            tried_points += new_points
+            pairs = zip([p for p, _ in next_layouts], new_points, strict=False)
+            best_points = [new for old, new in pairs if not new.error and _goes_on(old, new)]
+        if any(not p.error for p in tried_points):
             self.varied.append("the batch (doubled while it fits and examples take less time, halved until it fits)")
-        elif tried:
-            self.kept.append(f"the batch: {tried[0].error}")
+        elif tried_points:
+            self.kept.append(f"the batch: {tried_points[0].error}")
 
     def _other_machines(self) -> None:
         """The best layouts on other machines: for this batch, and for as many examples per device."""
@@ -357,7 +357,7 @@ class _Search:
             self.given_batch != [] and not step.traces[0] and any(a.batch_dim is not None for a in step.arguments)
         )
         starts = [p for p in self._best(len(self.points)) if p.layout.batch == 1][:2] or self._best(2)
-        wanted: list[list[StepLayout]] = []
+        layout_lists: list[list[StepLayout]] = []
         for name, devices in self.machines.items():
             factor = Fraction(devices, step.machine.devices)
             sizes = list(shapes(step.sizes, max(int(count * factor), 1)))
@@ -366,19 +366,19 @@ class _Search:
                 near = sorted(sizes, key=lambda m: distance(m, p.layout.mesh))[: len(step.sizes)]
                 batches = (p.layout.batch, p.layout.batch * factor) if has_batch else (p.layout.batch,)
                 there += [replace(p.layout, mesh=mesh, batch=b, machine=name) for mesh in near for b in batches]
-            wanted.append(there)
-        self._plan([k for row in zip_longest(*wanted) for k in row if k is not None])
+            layout_lists.append(there)
+        self._plan([k for row in zip_longest(*layout_lists) for k in row if k is not None])
         if self.machines:
             self.varied.append(f"the machine ({', '.join(self.machines)})")
 
     def best_elsewhere(self) -> tuple[Point, ...]:
         """Per other machine and batch the fastest layout that fits, or the smallest."""
-        found: dict[tuple[str, Fraction], Point] = {}
+        best_by_machine: dict[tuple[str, Fraction], Point] = {}
         for p in sorted(self.points.values(), key=_rank):
             if p.layout.machine and not p.error:
-                found.setdefault((p.layout.machine, p.layout.batch), p)
+                best_by_machine.setdefault((p.layout.machine, p.layout.batch), p)
         order = list(self.machines)
-        return tuple(sorted(found.values(), key=lambda p: (order.index(p.layout.machine), p.layout.batch)))
+        return tuple(sorted(best_by_machine.values(), key=lambda p: (order.index(p.layout.machine), p.layout.batch)))
 
 
 def _rank(p: Point) -> tuple[bool, float, int]:
@@ -386,7 +386,7 @@ def _rank(p: Point) -> tuple[bool, float, int]:
 
 
 def _next_batch(p: Point) -> StepLayout | None:
-    """Twice the batch of what fits, half that of what does not."""
+    """Twice the batch of a layout that fits, half the batch of one that does not."""
     batch = p.layout.batch * (Fraction(2) if p.fits else Fraction(1, 2))
     return replace(p.layout, batch=batch) if Fraction(1, LARGEST) <= batch <= LARGEST else None
 

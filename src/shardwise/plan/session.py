@@ -113,28 +113,28 @@ class Run:
         types = [sig.aval for sig in (*executable.in_sigs, *executable.out_sigs)]
         work = product_flops_of(program) + sum(t.nbytes for t in types)
         alike = self.programs.setdefault((program.name, *[(t.shape, t.dtype) for t in types]), [])
-        called = next((c for c in alike if _is_like(c.work, work)), None)
-        if called is None:
-            alike.append(called := CalledFunction(work))
-        called.layouts[executable] = 0
-        self._by_executable[executable] = called
+        same_program = next((c for c in alike if _is_like(c.work, work)), None)
+        if same_program is None:
+            alike.append(same_program := CalledFunction(work))
+        same_program.layouts[executable] = 0
+        self._by_executable[executable] = same_program
 
     def note_call(self, executable: DataFree) -> None:
         """Count a call. The run ends before call `steps + 1` of the largest program, or after many of one that may be a helper."""
-        called = self._by_executable.get(executable)
-        if called is None:
+        called_program = self._by_executable.get(executable)
+        if called_program is None:
             self.single_ops += 1
             return
-        if self._largest is None or called.work > self._largest.work:
-            self._largest = called
-        if called is self._largest and self.steps is not None:
-            last = self.steps if called.work >= LEAST_WORK else max(self.steps, HELPER_CALLS)
-            if called.calls == last:
+        if self._largest is None or called_program.work > self._largest.work:
+            self._largest = called_program
+        if called_program is self._largest and self.steps is not None:
+            last = self.steps if called_program.work >= LEAST_WORK else max(self.steps, HELPER_CALLS)
+            if called_program.calls == last:
                 raise StepsDone
-        called.calls += 1
-        called.layouts[executable] += 1
-        if called is self._largest and self.steps is None and not (self.computes or self._told):
-            self._tell_of_steps(executable.name, called.calls)
+        called_program.calls += 1
+        called_program.layouts[executable] += 1
+        if called_program is self._largest and self.steps is None and not (self.computes or self._told):
+            self._tell_of_steps(executable.name, called_program.calls)
 
     def _tell_of_steps(self, name: str, calls: int) -> None:
         """Mention `steps`, once, if the run may not end."""
@@ -153,15 +153,15 @@ class Run:
     def read(self, shape: Sequence[int], dtype: Any) -> None:
         """Read a value without data: zeros with a note, or an error."""
         source = user_source()
-        shown = f"{dtype.name}[{','.join(map(str, shape))}]"
+        type_text = f"{dtype.name}[{','.join(map(str, shape))}]"
         if self.read_mode == "raise":
             where = f" at {source_text(source)}" if source else ""
             raise ValueUnknownError(
-                f"the program reads a value of type {shown}{where}, and a planned run computes none. Plan with read='zeros' "
+                f"the program reads a value of type {type_text}{where}, and a planned run computes none. Plan with read='zeros' "
                 "(--read zeros), where values read as zeros, or leave the line out of the planned run."
             )
         self.last_read = source_text(source) if source else ""
-        self._note(source, f"reads {shown}: zeros in a planned run")
+        self._note(source, f"reads {type_text}: zeros in a planned run")
 
     def _note(self, source: Source | None, text: str) -> None:
         self._notes.setdefault((source, text))
@@ -188,9 +188,9 @@ class Run:
         return next((c.executable for c in self._by_work()), None)
 
     def _by_work(self) -> list[CalledFunction]:
-        compiled = [c for alike in self.programs.values() for c in alike]
-        called = [c for c in compiled if c.calls]
-        return sorted(called or compiled, key=lambda c: (-c.work * max(c.calls, 1), -c.calls))
+        compiled_programs = [c for alike in self.programs.values() for c in alike]
+        called_programs = [c for c in compiled_programs if c.calls]
+        return sorted(called_programs or compiled_programs, key=lambda c: (-c.work * max(c.calls, 1), -c.calls))
 
 
 def _is_like(work: float, other: float) -> bool:
@@ -218,13 +218,13 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
     ...     print(len(jax.devices()), jax.jit(lambda x: x @ x)(jnp.ones((64, 64))).shape)
     4 (64, 64)
     """
-    found = find(machine) if isinstance(machine, str) else machine
-    run = Run(found, read, steps)
+    machine_found = find(machine) if isinstance(machine, str) else machine
+    run = Run(machine_found, read, steps)
     current = backend() if backend_initialized() else None
     outer_run = recorder()
-    shared = isinstance(outer_run, Run) and outer_run.machine == found and current is not None
+    is_shared = isinstance(outer_run, Run) and outer_run.machine == machine_found and current is not None
     # A run around this one has the same devices.
-    client = current if shared and current is not None else client_of(found)
+    client = current if is_shared and current is not None else client_of(machine_found)
     before, outer = install_client(client), install_recorder(run)
     try:
         yield run

@@ -103,9 +103,9 @@ class Step:
         """The mesh over which arguments, results and constraints lie; None if there is none, or several that differ."""
         request = self.executable.request
         shardings = [sig.sharding for sig in request.in_sigs] + [s for s in request.out_shardings if s is not None]
-        named = [_mesh_of(item) for item in (*shardings, *_inner(request.program))]
-        found = {(m.axis_names, m.axis_sizes): m for m in named if isinstance(m, Mesh)}
-        return next(iter(found.values())) if len(found) == 1 else None
+        named_meshes = [_mesh_of(item) for item in (*shardings, *_inner(request.program))]
+        mesh_by_axes = {(m.axis_names, m.axis_sizes): m for m in named_meshes if isinstance(m, Mesh)}
+        return next(iter(mesh_by_axes.values())) if len(mesh_by_axes) == 1 else None
 
     @cached_property
     def fixed(self) -> str:
@@ -175,21 +175,21 @@ class Step:
         return self._pins[layout]
 
     def _compile_with(self, layout: StepLayout, pins: Sequence[Pin]) -> DataFree:
-        traced = self.compile_variant(layout.remat, layout.batch)
+        trace = self.compile_variant(layout.remat, layout.batch)
         if layout.mesh == self.sizes and not layout.dims and not layout.machine and not pins:
-            return traced
+            return trace
         if self.fixed:
             raise ValueError(f"the layouts of {self.executable.name} cannot be replaced: {self.fixed}")
         mesh = self._mesh_of_sizes(layout.mesh, layout.machine)
         new = dict(layout.dims)
         by_leaf = {leaf: new[i] for i, a in enumerate(self.arguments) if i in new for leaf in a.leaves}
-        request, call = traced.request, traced.user_call
+        request, call = trace.request, trace.user_call
         assert call is not None
         sigs = tuple(
             _place_argument(sig, mesh, by_leaf.get(leaf), name)
-            for sig, leaf, name in zip(request.in_sigs, call.leaves, traced.names, strict=True)
+            for sig, leaf, name in zip(request.in_sigs, call.leaves, trace.names, strict=True)
         )
-        pairs = follow(traced)
+        pairs = follow(trace)
         outs = tuple(
             None if s is None else _sharding_over(s, mesh, by_leaf.get(call.leaves[pairs[i]]) if i in pairs else None)
             for i, s in enumerate(request.out_shardings)
@@ -202,18 +202,18 @@ class Step:
                 with_pins(program, pins, mesh) if pins else program,
                 sigs,
                 outs,
-                names=traced.names,
+                names=trace.names,
                 default_mesh=default,
                 legacy=request.legacy,
-                owned=lambda *_: traced.owned,
+                owned=lambda *_: trace.owned,
             ),
         )
 
     def compile_variant(self, remat: str, batch: Fraction) -> DataFree:
         """The program with that policy and batch, in its own layout."""
-        found = self._traces.get((remat, batch))
-        if found is not None:
-            return found
+        known_trace = self._traces.get((remat, batch))
+        if known_trace is not None:
+            return known_trace
         while len(self._traces) >= TRACES:  # the first is the program's own
             del self._traces[list(self._traces)[1]]
         call = self.executable.user_call
@@ -222,11 +222,11 @@ class Step:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with self._with_policy(self.policies[remat]) if remat else nullcontext():
-                known = self._least if (remat, batch) == (_LEAST, 1) else None
-                found = (known or call.wrapped.trace(*args, **kwargs)).lower()._entry.executable
-        assert isinstance(found, DataFree)
-        self._traces[remat, batch] = found
-        return found
+                least = self._least if (remat, batch) == (_LEAST, 1) else None
+                known_trace = (least or call.wrapped.trace(*args, **kwargs)).lower()._entry.executable
+        assert isinstance(known_trace, DataFree)
+        self._traces[remat, batch] = known_trace
+        return known_trace
 
     @cached_property
     def traces(self) -> tuple[str, bool]:
@@ -305,10 +305,10 @@ class Step:
         """
         leaves, structure = self.flat_arguments()
         whole = tree_unflatten(structure, leaves)[0]
-        wanted = broadcast_prefix(tree, whole, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec))
-        found: dict[int, DimAxes] = {}
+        specs = broadcast_prefix(tree, whole, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec))
+        dims_by_leaf: dict[int, DimAxes] = {}
         number = {leaf: i for i, a in enumerate(self.arguments) for leaf in a.leaves}
-        for leaf, spec in enumerate(wanted):
+        for leaf, spec in enumerate(specs):
             if spec is None or leaf not in number:
                 continue
             a = self.arguments[number[leaf]]
@@ -320,8 +320,8 @@ class Step:
             unknown = {x for axes in entries for x in axes} - {name for name, _ in self.sizes}
             if unknown:
                 raise ValueError(f"specs: {spec} names the axes {sorted(unknown)}; the mesh has {dict(self.sizes)}.")
-            found[number[leaf]] = (*entries, *((),) * (len(a.shape) - len(entries)))
-        return tuple(sorted(found.items()))
+            dims_by_leaf[number[leaf]] = (*entries, *((),) * (len(a.shape) - len(entries)))
+        return tuple(sorted(dims_by_leaf.items()))
 
     def _mesh_of_sizes(self, sizes: Sizes, machine: str) -> Mesh:
         own = self.mesh
@@ -378,12 +378,12 @@ def _mesh_of(item: Any) -> Any:
 
 def _inner(program: Program) -> Sequence[Any]:
     """The shardings and meshes that equations name."""
-    found: list[Any] = []
+    shardings: list[Any] = []
     for eqn in program.equations:
-        found += [v for v in eqn.params.values() if isinstance(v, (Sharding, Mesh))]
+        shardings += [v for v in eqn.params.values() if isinstance(v, (Sharding, Mesh))]
         for _, inner in subprograms(eqn.params):
-            found += _inner(inner)
-    return found
+            shardings += _inner(inner)
+    return shardings
 
 
 def _names_types(program: Program) -> bool:
@@ -440,16 +440,16 @@ def _place_argument(sig: Signature, mesh: Mesh, dims: DimAxes | None, name: str)
     """The signature of an argument over `mesh`. ValueError where the axes do not divide it."""
     sharding = sig.sharding
     if isinstance(sharding, NamedSharding):
-        placed = _mesh_sharding(sharding, mesh, dims)
+        new_sharding = _mesh_sharding(sharding, mesh, dims)
     elif dims is not None:
-        placed = NamedSharding(mesh, spec_of(dims))
+        new_sharding = NamedSharding(mesh, spec_of(dims))
     elif sig.committed:
         raise ValueError(f"{name} is placed on {len(sig.devices)} devices by no mesh")
     else:
         return sig
-    _check_divides(sig.aval.shape, placed, name)
-    aval = array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, placed)
-    return signature(aval, placed, sig.committed or dims is not None)
+    _check_divides(sig.aval.shape, new_sharding, name)
+    aval = array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, new_sharding)
+    return signature(aval, new_sharding, sig.committed or dims is not None)
 
 
 def _pin_to_mesh(

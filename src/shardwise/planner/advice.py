@@ -40,41 +40,41 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Advice: changes of the program that would help."""
     least = LEAST_MEMORY * machine.chip.usable_bytes
-    saving = [
+    savers = [
         a for a in (*_donations(program, groups, memory, machine), *estimated_splits(program)) if a.nbytes >= least
     ]
     faster = [*_reshards(program, schedule, transfers), *_wide_gathers(schedule, transfers)]
     faster += other_order(program, groups, machine, schedule, transfers, LEAST_TIME)
-    repeated = [times * t.seconds for t, times in _leaves(schedule, 1) if t.critical and t.axes and times > 1]
-    if math.fsum(repeated) > LEAST_TIME * schedule.seconds:
+    repeats = [times * t.seconds for t, times in _leaves(schedule, 1) if t.critical and t.axes and times > 1]
+    if math.fsum(repeats) > LEAST_TIME * schedule.seconds:
         faster += sum_behind_loops(program, machine, memory, schedule, LEAST_TIME)
-    return (*sorted(faster, key=lambda a: -a.seconds), *sorted(saving, key=lambda a: -a.nbytes))
+    return (*sorted(faster, key=lambda a: -a.seconds), *sorted(savers, key=lambda a: -a.nbytes))
 
 
 def _donations(program: DeviceProgram, groups: Sequence[Group], memory: Memory, machine: Machine) -> Iterable[Advice]:
     """Arguments that results replace, but which are not donated."""
     inputs, outputs = program.program.inputs, program.program.outputs
-    kept = [i for i in range(program.program.num_consts, len(inputs)) if i not in program.donated]
-    homes = donated_homes(replace(program, donated=(*program.donated, *kept)), outputs)
+    kept_inputs = [i for i in range(program.program.num_consts, len(inputs)) if i not in program.donated]
+    homes = donated_homes(replace(program, donated=(*program.donated, *kept_inputs)), outputs)
     position = {v: i for i, v in enumerate(inputs)}
     new = {position[home] for home in homes if home is not None} - set(program.donated)
     if not new:
         return
-    donated = tuple(sorted({*program.donated, *new}))
-    after = memory_of(replace(program, donated=donated), groups, for_chip(machine.chip))
+    donated_inputs = tuple(sorted({*program.donated, *new}))
+    after = memory_of(replace(program, donated=donated_inputs), groups, for_chip(machine.chip))
     names = list(dict.fromkeys(re.split(r"[.\[]", program.names[i], maxsplit=1)[0] for i in sorted(new)))
-    listed = f"{', '.join(names[:4])}{' and others' if len(names) > 4 else ''}"
-    saved = memory.peak - after.peak
+    name_list = f"{', '.join(names[:4])}{' and others' if len(names) > 4 else ''}"
+    saved_bytes = memory.peak - after.peak
     yield Advice(
-        f"Donate {listed} (donate_argnums, donate_argnames) if the caller needs them no more: results have their types",
-        f"the peak falls by {gib_text(saved)} to {gib_text(after.peak)}",
-        nbytes=saved,
+        f"Donate {name_list} (donate_argnums, donate_argnames) if the caller needs them no more: results have their types",
+        f"the peak falls by {gib_text(saved_bytes)} to {gib_text(after.peak)}",
+        nbytes=saved_bytes,
     )
 
 
 def estimated_splits(program: DeviceProgram) -> Iterable[Advice]:
     """Arguments that lie whole over a mesh axis which divides one of their dims."""
-    saved: dict[tuple[str, str, int, int], int] = {}
+    saved_bytes: dict[tuple[str, str, int, int], int] = {}
     for i, var in enumerate(program.program.inputs):
         used = {a for dim in program.in_dims[i] for a in dim}
         free = [a for a, n in program.sizes.items() if n > 1 and a not in used]
@@ -88,8 +88,8 @@ def estimated_splits(program: DeviceProgram) -> Iterable[Advice]:
             continue
         _, dim, axis = max(fits, key=lambda f: (program.sizes[f[2]], f[0]))
         key = _NUMBER.sub("*", program.names[i]), axis, dim, var.aval.ndim
-        saved[key] = saved.get(key, 0) + var.aval.nbytes * (program.sizes[axis] - 1) // program.sizes[axis]
-    for (name, axis, dim, _), nbytes in saved.items():
+        saved_bytes[key] = saved_bytes.get(key, 0) + var.aval.nbytes * (program.sizes[axis] - 1) // program.sizes[axis]
+    for (name, axis, dim, _), nbytes in saved_bytes.items():
         yield Advice(
             f"Split dim {dim} of {name} over {axis!r}, along which every device holds the same",
             f"estimated: its parts take {gib_text(nbytes)} less; gathering them where they are needed costs time",
@@ -100,8 +100,8 @@ def estimated_splits(program: DeviceProgram) -> Iterable[Advice]:
 def _reshards(program: DeviceProgram, schedule: Schedule, transfers: Sequence[Transfer]) -> Iterable[Advice]:
     """Values that are laid out anew though nobody asked for it; arguments that are gathered where they are needed are meant to be."""
     given = set(program.in_shapes) | {shape[1:] for shape in program.in_shapes}
-    moved = [t for t in transfers if t.unasked and not (_gathers(t) and _shape(t.value) in given)]
-    for t, seconds in _critical(schedule, moved):
+    moves = [t for t in transfers if t.unasked and not (_gathers(t) and _shape(t.value) in given)]
+    for t, seconds in _critical(schedule, moves):
         yield Advice(
             f"Lay out {t.value} so that {t.cause} takes it as it is: {t.kind} over {', '.join(t.axes)} changes its layout there "
             "(constrain it, or what it is made of, by with_sharding_constraint)",

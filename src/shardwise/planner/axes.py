@@ -43,20 +43,20 @@ class MeshPlacement:
 
     def of(self, axes: Sequence[str]) -> tuple[Segment, ...]:
         """The segments of these axes together, as one group of devices; those of a dim that follow each other are joined."""
-        found: list[Segment] = []
+        segments: list[Segment] = []
         for part in sorted(
             (s for a in axes for s in self.segments.get(a, ())), key=lambda s: (s.level, s.dim, s.stride)
         ):
-            last = found[-1] if found else None
+            last = segments[-1] if segments else None
             if last and (last.level, last.dim, last.stride * last.size) == (part.level, part.dim, part.stride):
                 level = self.machine.levels[part.level]
                 size = last.size * part.size
-                found[-1] = Segment(
+                segments[-1] = Segment(
                     part.level, part.dim, size, last.stride, _wraps(level.wrap, level.shape, part.dim, size)
                 )
             else:
-                found.append(part)
-        return tuple(found)
+                segments.append(part)
+        return tuple(segments)
 
 
 def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
@@ -73,31 +73,33 @@ def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
             f"The mesh {dict(sizes)} has {total} devices, but {machine.name} has {machine.devices}. "
             "The sizes of the axes must multiply to the number of devices, or to a part of it."
         )
-    left = dict(sizes)
-    found: dict[str, list[Segment]] = {name: [] for name in sizes}
+    spare_sizes = dict(sizes)
+    segments: dict[str, list[Segment]] = {name: [] for name in sizes}
     inner = [i for i, level in enumerate(machine.levels) if not level.switched]
     # On a torus, the devices of a chip are a dim of it.
     torus = tuple(range(inner[0] + 1)) if inner else (0,)
     capacity = math.prod(machine.levels[i].size for i in torus)
     for index in range(len(machine.levels) - 1, torus[-1], -1):
         within = math.prod(level.size for level in machine.levels[:index])
-        quota = -(-math.prod(left.values()) // within)
-        _take_outermost(left, found, index, min(quota, machine.levels[index].size))
-    rest = math.prod(left.values())
+        quota = -(-math.prod(spare_sizes.values()) // within)
+        _take_outermost(spare_sizes, segments, index, min(quota, machine.levels[index].size))
+    rest = math.prod(spare_sizes.values())
     if rest > capacity:
         raise ValueError(
             f"The mesh {dict(sizes)} does not divide into the levels of {machine.name}: "
             f"{', '.join(f'{level.name} {level.size}' for level in machine.levels)}."
         )
     if inner:
-        _place_on_torus(left, found, machine, torus)
+        _place_on_torus(spare_sizes, segments, machine, torus)
     else:
         stride = 1
-        for name in reversed(left):
-            if left[name] > 1:
-                found[name].append(Segment(0, 0, left[name], stride, False))
-                stride *= left[name]
-    return MeshPlacement(machine, {name: tuple(sorted(parts, key=lambda s: s.level)) for name, parts in found.items()})
+        for name in reversed(spare_sizes):
+            if spare_sizes[name] > 1:
+                segments[name].append(Segment(0, 0, spare_sizes[name], stride, False))
+                stride *= spare_sizes[name]
+    return MeshPlacement(
+        machine, {name: tuple(sorted(parts, key=lambda s: s.level)) for name, parts in segments.items()}
+    )
 
 
 def _take_outermost(left: dict[str, int], found: dict[str, list[Segment]], index: int, quota: int) -> None:
@@ -163,7 +165,7 @@ def assign(physical: Sequence[int], logical: Sequence[int]) -> list[tuple[int, .
 
 
 def _whole_dims(physical: Sequence[int], logical: Sequence[int]) -> list[tuple[int, ...]] | None:
-    left = list(physical)
+    spare_dims = list(physical)
     parts = [(1,) * len(physical) for _ in logical]
     for axis in reversed(range(len(logical))):
         chosen = next(
@@ -171,7 +173,7 @@ def _whole_dims(physical: Sequence[int], logical: Sequence[int]) -> list[tuple[i
                 dims
                 for count in range(len(physical), 0, -1)
                 for dims in combinations(range(len(physical)), count)
-                if math.prod(left[d] for d in dims) == logical[axis]
+                if math.prod(spare_dims[d] for d in dims) == logical[axis]
             ),
             None,
         )
@@ -180,7 +182,7 @@ def _whole_dims(physical: Sequence[int], logical: Sequence[int]) -> list[tuple[i
                 return None
             continue
         parts[axis] = tuple(physical[d] if d in chosen else 1 for d in range(len(physical)))
-        left = [0 if d in chosen else n for d, n in enumerate(left)]
+        spare_dims = [0 if d in chosen else n for d, n in enumerate(spare_dims)]
     return parts
 
 
@@ -212,5 +214,5 @@ def _preference(
 ) -> tuple[int, int, int, tuple[int, ...]]:
     """The rank of a choice: more of it in whole dims, more whole dims, then the preference of `create_device_mesh`."""
     whole = [z for z, n in zip(parts, physical, strict=True) if z == n]
-    shared = math.prod(z for z, u in zip(parts, used, strict=True) if u > 1)
-    return math.prod(whole), sum(z > 1 for z in whole), shared, tuple(parts)
+    shared_size = math.prod(z for z, u in zip(parts, used, strict=True) if u > 1)
+    return math.prod(whole), sum(z > 1 for z in whole), shared_size, tuple(parts)

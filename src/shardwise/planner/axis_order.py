@@ -48,8 +48,8 @@ def other_order(
     if best == own or costs[own] - costs[best] < least * schedule.seconds:
         return
     new = schedule_groups(groups, machine, _placement(program, best, machine))
-    saved = schedule.seconds - new.seconds
-    if saved < least * schedule.seconds:
+    saved_seconds = schedule.seconds - new.seconds
+    if saved_seconds < least * schedule.seconds:
         return
     axes = list(dict.fromkeys(next(axis for axis, own in parts.items() if a in own) for a in best))
     shape = ", ".join(str(math.prod(program.sizes[a] for a in parts[axis])) for axis in axes)
@@ -57,7 +57,7 @@ def other_order(
         f"Make the mesh with its axes in another order, so that those that send most go over faster links: "
         f"make_mesh(({shape}), ({', '.join(map(repr, axes))}))",
         f"a step takes {seconds_text(new.seconds)} instead of {seconds_text(schedule.seconds)}",
-        seconds=saved,
+        seconds=saved_seconds,
     )
 
 
@@ -78,10 +78,10 @@ def _orders(program: DeviceProgram) -> Iterator[tuple[str, ...]]:
     parts = _parts_of_axes(program)
     names = list(parts)
     places = [i for i, axis in enumerate(names) if any(program.sizes[a] > 1 for a in parts[axis])]
-    moved = [names[i] for i in places]
-    chosen = list(permutations(moved)) if len(moved) <= MOST_PERMUTED else list[tuple[str, ...]]()
-    for i, j in combinations(range(len(moved)), 2) if not chosen else ():
-        pair = list(moved)
+    moved_names = [names[i] for i in places]
+    chosen = list(permutations(moved_names)) if len(moved_names) <= MOST_PERMUTED else list[tuple[str, ...]]()
+    for i, j in combinations(range(len(moved_names)), 2) if not chosen else ():
+        pair = list(moved_names)
         pair[i], pair[j] = pair[j], pair[i]
         chosen.append(tuple(pair))
     for order in chosen:

@@ -60,19 +60,19 @@ class Memory:
 def value_buffers(spans: Iterable[Span], groups: Sequence[Group]) -> tuple[Buffer, ...]:
     """The buffers of values; those alike are one with a count."""
     values = [(s, s.var) for s in spans if s.var is not None]
-    wanted = {var for _, var in values}
-    makers = {v: e for group in groups for e in group.equations for v in e.outputs if v in wanted}
-    readers = {a: group.equations[-1] for group in reversed(groups) for a in group.reads if a in wanted}
-    found: dict[object, Buffer] = {}
+    wanted_vars = {var for _, var in values}
+    makers = {v: e for group in groups for e in group.equations for v in e.outputs if v in wanted_vars}
+    readers = {a: group.equations[-1] for group in reversed(groups) for a in group.reads if a in wanted_vars}
+    buffers_by_home: dict[object, Buffer] = {}
     for span, var in values:
         name = op_name(makers[var]) if var in makers else "entry of a stacked array"
         eqn = makers.get(var) or readers.get(var)
         source = eqn.source.place if eqn is not None and eqn.source else None
         key = (name, span.kind, span.nbytes, var.aval.shape, source)
-        old = found.get(key)
+        old = buffers_by_home.get(key)
         count = 1 if old is None else old.count + 1
-        found[key] = Buffer(name, span.kind, span.nbytes, value_text(var), source=source, count=count)
-    return tuple(found.values())
+        buffers_by_home[key] = Buffer(name, span.kind, span.nbytes, value_text(var), source=source, count=count)
+    return tuple(buffers_by_home.values())
 
 
 def argument_buffers(program: DeviceProgram, held: Callable[[ShapedArray], int]) -> tuple[Buffer, ...]:

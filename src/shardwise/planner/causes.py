@@ -16,19 +16,23 @@ def shares(plan: Schedule) -> dict[str, float]:
     """Seconds by cause on the critical path: 'product', 'compute', 'memory', 'latency', 'host',
     'collective:<axes>'; they sum to the schedule's.
     """
-    found: dict[str, float] = {}
+    seconds_by_cause: dict[str, float] = {}
     for task in plan.tasks:
         if not task.critical:
             continue
         if task.body is None:
-            found[_cause(task)] = found.get(_cause(task), 0.0) + task.seconds
+            seconds_by_cause[_cause(task)] = seconds_by_cause.get(_cause(task), 0.0) + task.seconds
             continue
         inner = shares(task.body)
         scale = task.seconds / math.fsum(inner.values()) if any(inner.values()) else 0.0
         for cause, seconds in inner.items():
-            found[cause] = found.get(cause, 0.0) + seconds * scale
-    total = math.fsum(found.values())
-    return {cause: seconds * plan.seconds / total for cause, seconds in found.items()} if total else found
+            seconds_by_cause[cause] = seconds_by_cause.get(cause, 0.0) + seconds * scale
+    total = math.fsum(seconds_by_cause.values())
+    return (
+        {cause: seconds * plan.seconds / total for cause, seconds in seconds_by_cause.items()}
+        if total
+        else seconds_by_cause
+    )
 
 
 # Of the published steps, and of programs that a GPU ran, four of five lie between these ratios to the prediction; see

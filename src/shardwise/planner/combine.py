@@ -22,22 +22,24 @@ def with_combined_reductions(groups: Sequence[Group], target: Target) -> tuple[G
     if not target.combine_bytes:
         return tuple(groups)
     bundles: list[_Bundle] = []
-    opened: dict[object, _Bundle] = {}  # open bundles, by type
+    open_bundles: dict[object, _Bundle] = {}  # open bundles, by type
     for g, group in enumerate(groups):
-        awaited = {kind: bundle for kind, bundle in opened.items() if not bundle.behind.isdisjoint(group.reads)}
+        awaited_bundles = {
+            kind: bundle for kind, bundle in open_bundles.items() if not bundle.behind.isdisjoint(group.reads)
+        }
         if group.kind == "collective" and _is_reduction(group.equations[-1]):
             kind, nbytes = _type(group), sum(v.aval.nbytes for v in group.reads)
-            for other in awaited:  # its operands are complete: otherwise two bundles could wait for each other
-                del opened[other]
-            bundle = opened.get(kind)
+            for other in awaited_bundles:  # its operands are complete: otherwise two bundles could wait for each other
+                del open_bundles[other]
+            bundle = open_bundles.get(kind)
             if bundle is None or nbytes > bundle.room:
-                bundle = opened[kind] = _Bundle(target.combine_bytes)
+                bundle = open_bundles[kind] = _Bundle(target.combine_bytes)
                 bundles.append(bundle)
             bundle.members.append(g)
             bundle.behind.update(group.writes)
             bundle.room -= nbytes
         else:
-            for bundle in awaited.values():
+            for bundle in awaited_bundles.values():
                 bundle.behind.update(group.writes)
     return _join_bundles(groups, [b.members for b in bundles if len(b.members) > 1])
 
@@ -71,19 +73,19 @@ def _type(group: Group) -> object:
 
 def _join_bundles(groups: Sequence[Group], bundles: list[list[int]]) -> tuple[Group, ...]:
     """The groups with each bundle merged, in the place of its last member; readers follow it."""
-    found: list[Group | None] = list(groups)
+    placed_groups: list[Group | None] = list(groups)
     for bundle in bundles:
         parts = [groups[g] for g in bundle]
         for g in bundle:
-            found[g] = None
-        found[bundle[-1]] = replace(
+            placed_groups[g] = None
+        placed_groups[bundle[-1]] = replace(
             parts[-1],
             equations=tuple(e for p in parts for e in p.equations),
             reads=tuple(dict.fromkeys(v for p in parts for v in p.reads)),
             writes=tuple(v for p in parts for v in p.writes),
             scratch=sum(p.scratch for p in parts),
         )
-    return _runnable([g for g in found if g is not None])
+    return _runnable([g for g in placed_groups if g is not None])
 
 
 def _runnable(groups: Sequence[Group]) -> tuple[Group, ...]:

@@ -40,12 +40,12 @@ def with_copies(
     """
     if not target.copies:
         return program
-    seen = _ProgramSoFar(set(rows), set(program.outputs[len(program.outputs) - stacked :]), kept)
-    seen.cut_out(program)
+    so_far = _ProgramSoFar(set(rows), set(program.outputs[len(program.outputs) - stacked :]), kept)
+    so_far.cut_out(program)
     for eqn in program.equations:
-        seen.take(eqn)
-    seen.write_stacks()
-    return Program(program.inputs, tuple(seen.equations), program.outputs, program.num_consts, program.name)
+        so_far.take(eqn)
+    so_far.write_stacks()
+    return Program(program.inputs, tuple(so_far.equations), program.outputs, program.num_consts, program.name)
 
 
 class _ProgramSoFar:
@@ -66,8 +66,8 @@ class _ProgramSoFar:
     def take(self, eqn: Equation) -> None:
         """Append an equation, with the copies that it needs."""
         role = role_of(eqn)
-        made = self._made
-        inputs = tuple([made.get(a, a) for a in eqn.inputs]) if made else eqn.inputs
+        own_copies = self._made
+        inputs = tuple([own_copies.get(a, a) for a in eqn.inputs]) if own_copies else eqn.inputs
         if inputs != eqn.inputs:
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
         if role is Role.VIEW:
@@ -91,18 +91,18 @@ class _ProgramSoFar:
         """Copy the rows that a library reads, or several kernels: others are read where they lie."""
         readers: dict[Atom, int] = {}
         lines: dict[Atom, Source | None] = {}
-        shown: dict[Atom, Atom] = {row: row for row in self._rows}
-        for eqn in program.equations if shown else ():
+        shown_as: dict[Atom, Atom] = {row: row for row in self._rows}
+        for eqn in program.equations if shown_as else ():
             role = role_of(eqn)
             for atom in dict.fromkeys(eqn.inputs):
-                row = shown.get(atom)
+                row = shown_as.get(atom)
                 if row is None:
                     continue
                 if role is Role.VIEW:
-                    shown[eqn.outputs[0]] = row
+                    shown_as[eqn.outputs[0]] = row
                 else:
-                    called = role is Role.OTHER or (role is Role.PRODUCT and not is_reduction(eqn))
-                    readers[row] = readers.get(row, 0) + (2 if called else 1)
+                    is_called = role is Role.OTHER or (role is Role.PRODUCT and not is_reduction(eqn))
+                    readers[row] = readers.get(row, 0) + (2 if is_called else 1)
                     lines.setdefault(row, eqn.source)
         for row, count in readers.items():
             if count > 1 and isinstance(row, Var):
@@ -113,9 +113,9 @@ class _ProgramSoFar:
 
     def write_stacks(self) -> None:
         """Append the copies of what becomes entries of stacks."""
-        for entry, made in self._made.items():
+        for entry, own_copy in self._made.items():
             if entry not in self._rows:
-                self.equations.append(_copy(made, entry, self._sources[entry]))
+                self.equations.append(_copy(own_copy, entry, self._sources[entry]))
 
     def _see(self, eqn: Equation) -> None:
         operand, out = eqn.inputs[0], eqn.outputs[0]
@@ -170,14 +170,14 @@ def _are_matrices(eqn: Equation, orders: Sequence[Order | None]) -> list[bool]:
         return [True] * len(eqn.inputs)
     rule = eqn.op.sharding_rule(tuple([a.aval for a in eqn.inputs]), (eqn.outputs[0].aval,), eqn.params)
     left, right = ({f for dim in rule.inputs[i] for f in dim} for i in range(2))
-    made = {f for dim in rule.outputs[0] for f in dim}
+    result_factors = {f for dim in rule.outputs[0] for f in dim}
     found: list[bool] = []
     for atom, dims, order in zip(eqn.inputs, rule.inputs, orders, strict=True):
         if order is None:
             found.append(False)
             continue
         factors = [f for d in order for f in dims[d] if rule.sizes[f] > 1]
-        parts = [_FREE if (f in left) != (f in right) else _BATCH if f in made else _SUMMED for f in factors]
+        parts = [_FREE if (f in left) != (f in right) else _BATCH if f in result_factors else _SUMMED for f in factors]
         runs = [part for i, part in enumerate(parts) if i == 0 or parts[i - 1] != part]
         last = runs[-1] if len(runs) > 1 else None
         narrow = atom.aval.itemsize == 1 and last is not None  # tensor cores sum bytes along the last dim

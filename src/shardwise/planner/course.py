@@ -14,14 +14,14 @@ def times_by_place(schedule: Schedule) -> list[tuple[float, Task]]:
     """(seconds, task) in the program's order. A collective has the time of the next computation: memory counts it there."""
     order = sorted(schedule.tasks, key=lambda t: t.place)
     heaviest = _in_order([t for t in order if t.kind != "collective"])
-    found: list[tuple[float, Task]] = []
+    timed_tasks: list[tuple[float, Task]] = []
     time = schedule.seconds
     for task in reversed(order):
         if task.place in heaviest:
             time = task.start
-        found.append((time, task))
-    found.reverse()
-    return found
+        timed_tasks.append((time, task))
+    timed_tasks.reverse()
+    return timed_tasks
 
 
 def _in_order(tasks: list[Task]) -> set[int]:
@@ -42,9 +42,9 @@ def _in_order(tasks: list[Task]) -> set[int]:
             at -= 1
         starts[at:end] = [task.start]
         chains[at:end] = [(total, i)]
-    found: set[int] = set()
+    places: set[int] = set()
     last = chains[-1][1] if chains else -1
     while last >= 0:
-        found.add(tasks[last].place)
+        places.add(tasks[last].place)
         last = before[last]
-    return found
+    return places

@@ -40,13 +40,13 @@ class PlaceCosts(NamedTuple):
 
     def at(self, width: float, span: float) -> float:
         """The seconds of a place of so many bytes, anywhere in a table of so many; those of wide places grow with their bytes."""
-        found = [at_size(curve, span) for curve in self.curves]
-        if width <= self.widths[0] or len(found) == 1:
-            return found[0]
-        for (a, low), (b, high) in pairwise(zip(self.widths, found, strict=True)):
+        values_at_size = [at_size(curve, span) for curve in self.curves]
+        if width <= self.widths[0] or len(values_at_size) == 1:
+            return values_at_size[0]
+        for (a, low), (b, high) in pairwise(zip(self.widths, values_at_size, strict=True)):
             if width <= b:
                 return low + (high - low) * (width - a) / (b - a)
-        return found[-1] * width / self.widths[-1]
+        return values_at_size[-1] * width / self.widths[-1]
 
 
 def at_size(points: Sequence[Point], size: float) -> float:

@@ -1,4 +1,4 @@
-"""From what the engine compiled to what the planner works on.
+"""From a compiled program to the planner's own form.
 
 In: an executable, with or without data. Out: its `DeviceProgram`.
 """

@@ -130,23 +130,23 @@ def kernel_seconds(
 
 def _memory_seconds(far: float, near: float, written: float, down: float, rates: Rates) -> float:
     """Seconds for bytes of the main memory, which caches hold where a kernel touches few."""
-    touched = far + near
-    if not touched:
+    touched_bytes = far + near
+    if not touched_bytes:
         return 0.0
-    read_rate = at_size(rates.read, touched)
-    seconds = max(far / at_size(rates.copied, touched), (far - written) / read_rate)
-    seconds = max(seconds, written / at_size(rates.written, touched))
+    read_rate = at_size(rates.read, touched_bytes)
+    seconds = max(far / at_size(rates.copied, touched_bytes), (far - written) / read_rate)
+    seconds = max(seconds, written / at_size(rates.written, touched_bytes))
     if down:
-        seconds += max(0.0, down / at_size(rates.down, touched) - down / read_rate)
+        seconds += max(0.0, down / at_size(rates.down, touched_bytes) - down / read_rate)
     return seconds
 
 
 def _packing_seconds(product: Product, rates: Rates) -> float:
     """Seconds in which the larger operand of a product is packed; one row reads it as it lies, and small ones are not packed."""
-    held = max(product.m, product.n) * product.k * product.itemsize
-    if min(product.m, product.n) == 1 or held <= _UNPACKED:
+    held_bytes = max(product.m, product.n) * product.k * product.itemsize
+    if min(product.m, product.n) == 1 or held_bytes <= _UNPACKED:
         return 0.0
-    return product.batch * held / at_size(rates.packed, product.batch * held)
+    return product.batch * held_bytes / at_size(rates.packed, product.batch * held_bytes)
 
 
 def _place_seconds(lookups: Lookups, chip: Chip) -> float | None:

@@ -26,9 +26,9 @@ def executed_groups(program: Program, sizes: Mapping[str, int], owned: Collectio
     Reads are the values that own memory: views show a part of them.
     """
     roots = roots_of(program)
-    dying = _dying_values(program, roots, owned)
+    dying_values = _dying_values(program, roots, owned)
     return tuple(
-        _group(eqn, roots, sizes, dying.get(i, ()))
+        _group(eqn, roots, sizes, dying_values.get(i, ()))
         for i, eqn in enumerate(program.equations)
         if eqn.outputs and not is_view(eqn)
     )
@@ -37,13 +37,13 @@ def executed_groups(program: Program, sizes: Mapping[str, int], owned: Collectio
 def _dying_values(program: Program, roots: Mapping[Var, Atom], owned: Collection[int]) -> dict[int, list[Var]]:
     """By the number of an equation the values that it is the last to use: no results, and of the inputs those `owned`."""
     last = {r: i for i, e in enumerate(program.equations) for a in e.inputs if isinstance(r := root_of(a, roots), Var)}
-    kept = {root_of(a, roots) for a in program.outputs}
-    kept.update(v for i, v in enumerate(program.inputs) if i not in owned)
-    found: dict[int, list[Var]] = {}
+    kept_roots = {root_of(a, roots) for a in program.outputs}
+    kept_roots.update(v for i, v in enumerate(program.inputs) if i not in owned)
+    dying_by_place: dict[int, list[Var]] = {}
     for var, i in last.items():
-        if var not in kept:
-            found.setdefault(i, []).append(var)
-    return found
+        if var not in kept_roots:
+            dying_by_place.setdefault(i, []).append(var)
+    return dying_by_place
 
 
 def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int], dying: Collection[Var]) -> Group:
@@ -117,16 +117,18 @@ def _over(eqn: Equation, region: Loop | Branches | None, roots: Mapping[Var, Ato
 
     The kernel must be the only one that sees them: not those that it gets twice, or as a view as well.
     """
-    found: dict[Var, tuple[Atom, ...]] = {}
+    operands_by_result: dict[Var, tuple[Atom, ...]] = {}
     if isinstance(region, Loop):
-        found = {v: (a,) for v, a in zip(eqn.outputs, eqn.inputs[region.carry], strict=False)}
+        operands_by_result = {v: (a,) for v, a in zip(eqn.outputs, eqn.inputs[region.carry], strict=False)}
     elif is_update(eqn):
-        found = {eqn.outputs[0]: eqn.inputs[:1]}
+        operands_by_result = {eqn.outputs[0]: eqn.inputs[:1]}
     elif eqn.op is fused:
-        found = {v: overwritable(eqn, v) for v in eqn.outputs}
-    shown = {roots[a] for a in eqn.inputs if isinstance(a, Var) and a in roots}
-    alone = {a for a in eqn.inputs if isinstance(a, Var) and eqn.inputs.count(a) == 1 and a not in shown}
-    return {v: tuple(a for a in operands if isinstance(a, Var) and a in alone) for v, operands in found.items()}
+        operands_by_result = {v: overwritable(eqn, v) for v in eqn.outputs}
+    view_roots = {roots[a] for a in eqn.inputs if isinstance(a, Var) and a in roots}
+    alone = {a for a in eqn.inputs if isinstance(a, Var) and eqn.inputs.count(a) == 1 and a not in view_roots}
+    return {
+        v: tuple(a for a in operands if isinstance(a, Var) and a in alone) for v, operands in operands_by_result.items()
+    }
 
 
 def _copies(eqn: Equation, sizes: Mapping[str, int]) -> int:

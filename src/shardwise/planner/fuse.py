@@ -57,9 +57,9 @@ def framed_groups(program: DeviceProgram, target: Target) -> tuple[tuple[Group, 
     if target.pooled and program.executed is not None:
         sizes = program.sizes if program.together else dict[str, int]()
         return executed_groups(program.executed, sizes, program.donated), None
-    donated = {program.program.inputs[i] for i in program.donated}
-    kept = frozenset(v for v in program.program.inputs if v not in donated)
-    values = values_of(_rewrite_for_target(program.program, target, kept=kept), target, hosted=program.hosted)
+    donated_inputs = {program.program.inputs[i] for i in program.donated}
+    kept_inputs = frozenset(v for v in program.program.inputs if v not in donated_inputs)
+    values = values_of(_rewrite_for_target(program.program, target, kept=kept_inputs), target, hosted=program.hosted)
     frame = program_frame(program, target, values)
     return _arrange_groups(_fuse_values(values, target, {}), frame, target, {}), frame
 
@@ -69,9 +69,9 @@ def _rewrite_for_target(
 ) -> Program:
     """The program as the target computes it; `rows`, `stacked` and `kept` as for `with_copies`."""
     kernels = with_masked_products(with_written_kernels(program, target), target)
-    multiplied = with_outer_products(with_gathers_again(with_moves_in_loops(kernels, target), target), target)
-    copied = with_copies(multiplied, target, rows, stacked, kept)
-    return with_wide_products(copied, target)
+    with_products = with_outer_products(with_gathers_again(with_moves_in_loops(kernels, target), target), target)
+    with_copied_values = with_copies(with_products, target, rows, stacked, kept)
+    return with_wide_products(with_copied_values, target)
 
 
 def _arrange_groups(found: tuple[Group, ...], frame: Frame, target: Target, known: Arranged) -> tuple[Group, ...]:
@@ -79,7 +79,7 @@ def _arrange_groups(found: tuple[Group, ...], frame: Frame, target: Target, know
 
     `known`: bodies arranged before. `fuse_program` makes the same groups of the same body.
     """
-    done: list[Group] = []
+    arranged_groups: list[Group] = []
     for group in found:
         if group.body:
             bodies = group.branches or (group.body,)
@@ -89,19 +89,19 @@ def _arrange_groups(found: tuple[Group, ...], frame: Frame, target: Target, know
                     in_order = _arrange_groups(body, inner, target, known)
                     region = region_of(group.equations[-1])
                     loop = region if target.copies and isinstance(region, Loop) else None
-                    carried = carry_copy_bytes(inner, loop, in_order) if loop else 0
-                    known[key] = body, in_order, temporaries_of(inner, in_order, target), carried
+                    carried_bytes = carry_copy_bytes(inner, loop, in_order) if loop else 0
+                    known[key] = body, in_order, temporaries_of(inner, in_order, target), carried_bytes
             bodies = tuple(known[key][1] for key in keys)
-            scratch, carried = max(known[key][2] for key in keys), max(known[key][3] for key in keys)
+            scratch, carried_bytes = max(known[key][2] for key in keys), max(known[key][3] for key in keys)
             branches = bodies if group.branches else ()
-            group = replace(group, body=heaviest(bodies), branches=branches, scratch=scratch, carried=carried)
-        done.append(group)
-    done = list(with_combined_reductions(done, target))
+            group = replace(group, body=heaviest(bodies), branches=branches, scratch=scratch, carried=carried_bytes)
+        arranged_groups.append(group)
+    arranged_groups = list(with_combined_reductions(arranged_groups, target))
     if target.order == "breadth":
-        return breadth_first(done)
+        return breadth_first(arranged_groups)
     if target.order == "program":
-        return tuple(done)
-    return order_groups(done, lambda order: temporaries_of(frame, order, target))
+        return tuple(arranged_groups)
+    return order_groups(arranged_groups, lambda order: temporaries_of(frame, order, target))
 
 
 def fuse_program(
@@ -119,21 +119,21 @@ def fuse_program(
 def _fuse_values(values: Values, target: Target, known: Fused, fetched: tuple[Var, ...] = ()) -> tuple[Group, ...]:
     chosen = choose_stored(values, target)
     rings = find_rings(values, chosen, target)
-    absorbed = _epilogues(values, chosen) if target.epilogues else {}
-    inside = {product for products in absorbed.values() for product in products}
+    absorbed_equations = _epilogues(values, chosen) if target.epilogues else {}
+    inside = {product for products in absorbed_equations.values() for product in products}
     away = values.host.union(fetched)
-    found: list[Group] = []
+    fused_groups: list[Group] = []
     for i, eqn in enumerate(values.program.equations):
         role = values.roles[i]
         if role in (Role.VIEW, Role.BARRIER) or i in inside or i in rings.taken:
             continue
         if role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs):
             continue
-        group = _group(values, chosen, target, i, (*absorbed.get(i, ()), *rings.products.get(i, ())), known)
+        group = _group(values, chosen, target, i, (*absorbed_equations.get(i, ()), *rings.products.get(i, ())), known)
         if away and role not in (Role.LOOP, Role.BRANCHES) and memory_kind_of(eqn) is None:
             group = replace(group, fetched=frozenset(v for v in group.reads if v in away))
-        found.append(with_ring(group, target))
-    return _with_several_results(found, values, target)
+        fused_groups.append(with_ring(group, target))
+    return _with_several_results(fused_groups, values, target)
 
 
 def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tuple[int, ...], known: Fused) -> Group:
@@ -149,23 +149,25 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
             else:
                 cone |= chosen.cones.get(var, frozenset())
                 reads.update(dict.fromkeys(chosen.leaves.get(var, (var,))))
-    made = {v for j in products for v in values.program.equations[j].outputs}
+    product_results = {v for j in products for v in values.program.equations[j].outputs}
     equations = tuple(values.program.equations[j] for j in sorted(cone))
-    read = tuple(v for v in reads if v not in made)
+    read = tuple(v for v in reads if v not in product_results)
     kind = "product" if products else "kernel" if eqn.op is written_kernel else _KINDS[role]
     overlaps = target.asynchronous and role is Role.COLLECTIVE and not products
     if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
         kind = "move"
-    made_here = (*eqn.outputs, *((values.pieces[i],) if i in values.pieces else ()))
+    own_results = (*eqn.outputs, *((values.pieces[i],) if i in values.pieces else ()))
     writes = tuple(
-        v for v in made_here if v in chosen.stored and values.root(v) is v and _is_written(v, eqn, role, values)
+        v for v in own_results if v in chosen.stored and values.root(v) is v and _is_written(v, eqn, role, values)
     )
-    moved = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
-    moved = moved.union(*[_leaves(values, chosen, j) for j in (i, *products) if values.roles[j] is Role.PRODUCT])
+    moved_values = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
+    moved_values = moved_values.union(
+        *[_leaves(values, chosen, j) for j in (i, *products) if values.roles[j] is Role.PRODUCT]
+    )
     scratch = _whole_sum(eqn, role, target)
     if target.workspace and (role is Role.PRODUCT or products):
         scratch += min(target.workspace, target.product_bytes * eqn.outputs[0].aval.size)
-    group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved, scratch=scratch)
+    group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved_values, scratch=scratch)
     return _with_body(group, eqn, target, values.host, known) if role in (Role.LOOP, Role.BRANCHES) else group
 
 
@@ -190,23 +192,27 @@ def _whole_sum(eqn: Equation, role: Role, target: Target) -> int:
 def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var], known: Fused) -> Group:
     region = region_of(eqn)
     assert isinstance(region, (Loop, Branches))
-    fetched = fetched_rows(eqn, host) if isinstance(region, Loop) else ()
-    rows, stacked, kept = (), 0, frozenset[Var]()
+    fetched_inputs = fetched_rows(eqn, host) if isinstance(region, Loop) else ()
+    rows, stack_count, kept_inputs = (), 0, frozenset[Var]()
     if isinstance(region, Loop):
-        rows, stacked = rows_of(region), len(region.body.outputs) - region.num_carry
-        kept = frozenset(region.body.inputs[: region.num_consts])
+        rows, stack_count = rows_of(region), len(region.body.outputs) - region.num_carry
+        kept_inputs = frozenset(region.body.inputs[: region.num_consts])
     bodies: list[tuple[Group, ...]] = []
     for program in (region.body,) if isinstance(region, Loop) else region.programs:
-        key = (program, rows, fetched)
+        key = (program, rows, fetched_inputs)
         if key not in known:
             known[key] = fuse_program(
-                _rewrite_for_target(program, target, rows, stacked, kept), target, rows, fetched, known
+                _rewrite_for_target(program, target, rows, stack_count, kept_inputs),
+                target,
+                rows,
+                fetched_inputs,
+                known,
             )
         bodies.append(known[key])
     if isinstance(region, Loop):
         stacks = eqn.outputs[region.num_carry :] if target.copies else ()
-        filled = sum([v.aval.nbytes for v in stacks if v in group.writes])
-        return replace(group, body=bodies[0], trips=region.length, filled=filled)
+        filled_bytes = sum([v.aval.nbytes for v in stacks if v in group.writes])
+        return replace(group, body=bodies[0], trips=region.length, filled=filled_bytes)
     return replace(group, body=heaviest(bodies), branches=tuple(bodies))
 
 
@@ -233,7 +239,7 @@ def _epilogues(values: Values, chosen: Chosen) -> dict[int, tuple[int, ...]]:
             for leaf in (var,) if var in chosen.stored else chosen.leaves.get(var, ()):
                 if leaf in readers:
                     readers[leaf].add(i)
-    found: dict[int, tuple[int, ...]] = {}
+    epilogue_by_product: dict[int, tuple[int, ...]] = {}
     for i, eqn in enumerate(values.program.equations):
         out = eqn.outputs[0] if eqn.outputs else None
         if values.roles[i] is not Role.PRODUCT or out is None or out in values.stored:
@@ -243,16 +249,16 @@ def _epilogues(values: Values, chosen: Chosen) -> dict[int, tuple[int, ...]]:
             continue
         (reader,) = at
         result = values.program.equations[reader].outputs[0]
-        if values.roles[reader] is not Role.LIGHT or reader in found or result.aval.size != out.aval.size:
+        if values.roles[reader] is not Role.LIGHT or reader in epilogue_by_product or result.aval.size != out.aval.size:
             continue
         others: set[Var] = set()
         for var in values.reads[reader]:
             others.update((var,) if var in chosen.stored else chosen.leaves.get(var, ()))
         if all(values.makers.get(v, -1) < i for v in others if v is not out):
-            found[reader] = (i,)
+            epilogue_by_product[reader] = (i,)
             chosen.stored.discard(out)
             chosen.leaves[out], chosen.cones[out] = (out,), frozenset((i,))
-    return found
+    return epilogue_by_product
 
 
 def _with_several_results(found: list[Group], values: Values, target: Target) -> tuple[Group, ...]:
@@ -261,34 +267,34 @@ def _with_several_results(found: list[Group], values: Values, target: Target) ->
     What only such a kernel reads stays in its registers, unless it reads elements of it at other places than it computes them, or
     reduces rows: those it has been seen to keep in memory (attention on an H100).
     """
-    done: list[Group] = []
-    joined: set[int] = set()
+    merged_groups: list[Group] = []
+    joined_places: set[int] = set()
     in_memory = {v for v in values.outputs if isinstance(v, Var)}
     for group in found:
-        last = done[-1] if done else None
+        last = merged_groups[-1] if merged_groups else None
         if last is not None and _are_one(last, group, values.fenced, target):
             equations = tuple(dict.fromkeys((*last.equations, *group.equations)))
-            written = set(last.writes)
-            reads: dict[Atom, None] = dict.fromkeys((*last.reads, *(v for v in group.reads if v not in written)))
-            moved = last.moved | (group.moved - written)
-            in_memory |= group.moved & written
+            written_vars = set(last.writes)
+            reads: dict[Atom, None] = dict.fromkeys((*last.reads, *(v for v in group.reads if v not in written_vars)))
+            moved_values = last.moved | (group.moved - written_vars)
+            in_memory |= group.moved & written_vars
             writes = (*last.writes, *group.writes)
-            done[-1] = replace(
+            merged_groups[-1] = replace(
                 last,
                 equations=equations,
                 reads=tuple(reads),
                 writes=writes,
-                moved=moved,
+                moved=moved_values,
                 fetched=last.fetched | group.fetched,
             )
-            joined.add(len(done) - 1)
+            joined_places.add(len(merged_groups) - 1)
         else:
-            done.append(group)
-    if joined:
-        in_memory.update(*[[v for v in group.reads if isinstance(v, Var)] for group in done])
-    for g in [g for g in joined if all(e.op.fold is None for e in done[g].equations)]:
-        done[g] = replace(done[g], writes=tuple(v for v in done[g].writes if v in in_memory))
-    return tuple(done)
+            merged_groups.append(group)
+    if joined_places:
+        in_memory.update(*[[v for v in group.reads if isinstance(v, Var)] for group in merged_groups])
+    for g in [g for g in joined_places if all(e.op.fold is None for e in merged_groups[g].equations)]:
+        merged_groups[g] = replace(merged_groups[g], writes=tuple(v for v in merged_groups[g].writes if v in in_memory))
+    return tuple(merged_groups)
 
 
 def _are_one(one: Group, other: Group, fenced: set[Var], target: Target) -> bool:
@@ -306,8 +312,8 @@ def _are_one(one: Group, other: Group, fenced: set[Var], target: Target) -> bool
         return False
     if not fenced.isdisjoint(one.writes) and any(v in one.writes for v in other.reads):
         return False
-    shared = {*one.writes, *(v for v in one.reads if v.aval.size == size)}
-    return any(v in shared for v in other.reads)
+    shared_values = {*one.writes, *(v for v in one.reads if v.aval.size == size)}
+    return any(v in shared_values for v in other.reads)
 
 
 def _holds_rows(eqn: Equation, target: Target) -> bool:

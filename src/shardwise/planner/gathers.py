@@ -24,10 +24,10 @@ def with_gathers_again(program: Program, target: Target) -> Program:
         return program
     products = _products_before(program)
     again: dict[int, list[tuple[Equation, Var]]] = {}  # by position: the copies that precede it
-    renamed: dict[int, dict[Atom, Var]] = {}  # by reader
+    renamed_inputs: dict[int, dict[Atom, Var]] = {}  # by reader
     readers = _readers(program, {program.equations[i].outputs[0] for i in gathers})
     results = set(program.outputs)
-    moved: set[int] = set()
+    moved_places: set[int] = set()
     for i in gathers:
         eqn = program.equations[i]
         out = eqn.outputs[0]
@@ -37,14 +37,14 @@ def with_gathers_again(program: Program, target: Target) -> Program:
         for reader in readers.get(out, ()):
             if products[reader] - products[last] > NEAR:
                 if last == i:
-                    moved.add(i)  # unread in its old place
+                    moved_places.add(i)  # unread in its old place
                 copy = Var(out.aval)
                 new = Equation(eqn.op, eqn.inputs, (copy,), eqn.params, eqn.source)
                 again.setdefault(reader, []).append((new, copy))
             if copy is not out:
-                renamed.setdefault(reader, {})[out] = copy
+                renamed_inputs.setdefault(reader, {})[out] = copy
             last = reader
-    return _rewrite_gathers(program, again, renamed, moved) if again else program
+    return _rewrite_gathers(program, again, renamed_inputs, moved_places) if again else program
 
 
 def _is_gather(eqn: Equation) -> bool:

@@ -31,11 +31,11 @@ def work_in_grid(kernel: Kernel) -> Work:
     axes = len(kernel.grid)
     program = inline_calls(kernel.body)
     indices = program.inputs[program.num_consts : program.num_consts + axes]
-    known: dict[Atom, Ndarray] = {}
+    known_values: dict[Atom, Ndarray] = {}
     for i, (var, size) in enumerate(zip(indices, kernel.grid, strict=True)):
-        known[var] = np.arange(size, dtype=np.int32).reshape([size if d == i else 1 for d in range(axes)])
+        known_values[var] = np.arange(size, dtype=np.int32).reshape([size if d == i else 1 for d in range(axes)])
     steps = _Steps(math.prod(kernel.grid), Env(extra=axes))
-    steps.take(program, known, np.ones((1,) * axes, np.int64))
+    steps.take(program, known_values, np.ones((1,) * axes, np.int64))
     return steps.work()
 
 
@@ -56,15 +56,15 @@ class _Steps:
 
     def take(self, program: Program, known: _KnownValues, runs: Ndarray) -> None:
         """Add a program that runs so often at each position."""
-        found = {**known, **self._compute_scalars(program.equations, known)}
+        scalar_values = {**known, **self._compute_scalars(program.equations, known)}
         for eqn in program.equations:
             region = region_of(eqn)
             if region is None:
                 self._add(work_of((eqn,)), self._count(runs))
             elif isinstance(region, Loop):
-                self._take_loop(eqn, region, found, runs)
+                self._take_loop(eqn, region, scalar_values, runs)
             else:
-                self._take_branches(eqn, region, found, runs)
+                self._take_branches(eqn, region, scalar_values, runs)
 
     def _take_branches(self, eqn: Equation, region: Branches, known: _KnownValues, runs: Ndarray) -> None:
         which = _value(eqn.inputs[0], known)
@@ -95,22 +95,22 @@ class _Steps:
         (goes_on,) = test.outputs
         body_carry = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
         test_carry = test.inputs[loop.test_consts.stop - loop.test_consts.start :]
-        asked = _known_inputs(test.inputs, eqn.inputs[loop.test_consts], known)
+        test_values = _known_inputs(test.inputs, eqn.inputs[loop.test_consts], known)
         now = [first.get(v) for v in body_carry]
-        trips, going = np.zeros((), np.int64), np.ones((), np.bool_)
+        trips, is_going = np.zeros((), np.int64), np.ones((), np.bool_)
         ask, go = self._compile_scalars(test.equations), self._compile_scalars(loop.body.equations)
         for _ in range(_LONGEST):
-            given = {**asked, **{v: x for v, x in zip(test_carry, now, strict=True) if x is not None}}
+            given = {**test_values, **{v: x for v, x in zip(test_carry, now, strict=True) if x is not None}}
             answer = _value(goes_on, {**given, **ask(given)})
             if answer is None:
                 return None
-            going = going & answer
-            if not going.any():
+            is_going = is_going & answer
+            if not is_going.any():
                 return trips
-            trips = trips + going
+            trips = trips + is_going
             given = {**inside, **{v: x for v, x in zip(body_carry, now, strict=True) if x is not None}}
-            made = {**given, **go(given)}
-            now = [_value(a, made) for a in loop.body.outputs[: loop.num_carry]]
+            next_values = {**given, **go(given)}
+            now = [_value(a, next_values) for a in loop.body.outputs[: loop.num_carry]]
         return None
 
     def _compute_scalars(self, equations: Sequence[Equation], known: _KnownValues) -> dict[Atom, Ndarray]:
@@ -148,16 +148,22 @@ class _Steps:
 
 def _scalars(equations: Sequence[Equation], known: _KnownValues) -> Program:
     """The equations that compute scalars from known ones alone, as a program."""
-    made: set[Atom] = set(known)
-    found: list[Equation] = []
+    scalar_atoms: set[Atom] = set(known)
+    equations_found: list[Equation] = []
     for eqn in equations:
         if eqn.op.region is None and not eqn.op.effects and eqn.op.collective is None:
             scalar = all(a.aval.ndim == 0 for a in (*eqn.inputs, *eqn.outputs))
-            if scalar and all(isinstance(a, Literal) or a in made for a in eqn.inputs):
-                found.append(eqn)
-                made.update(eqn.outputs)
-    read = dict.fromkeys([a for e in found for a in e.inputs if isinstance(a, Var) and a in known])
-    return Program(tuple(read), tuple(found), tuple([v for e in found for v in e.outputs]), 0, "steps of a grid")
+            if scalar and all(isinstance(a, Literal) or a in scalar_atoms for a in eqn.inputs):
+                equations_found.append(eqn)
+                scalar_atoms.update(eqn.outputs)
+    read = dict.fromkeys([a for e in equations_found for a in e.inputs if isinstance(a, Var) and a in known])
+    return Program(
+        tuple(read),
+        tuple(equations_found),
+        tuple([v for e in equations_found for v in e.outputs]),
+        0,
+        "steps of a grid",
+    )
 
 
 def _value(atom: Atom, known: _KnownValues) -> Ndarray | None:
@@ -167,5 +173,5 @@ def _value(atom: Atom, known: _KnownValues) -> Ndarray | None:
 
 def _known_inputs(inputs: Sequence[Var], operands: Sequence[Atom], known: _KnownValues) -> dict[Atom, Ndarray]:
     """The known values of the first inputs of a program with these operands."""
-    found = [(v, _value(a, known)) for v, a in zip(inputs, operands, strict=False) if v.aval.ndim == 0]
-    return {v: x for v, x in found if x is not None}
+    known_operands = [(v, _value(a, known)) for v, a in zip(inputs, operands, strict=False) if v.aval.ndim == 0]
+    return {v: x for v, x in known_operands if x is not None}

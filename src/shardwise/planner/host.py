@@ -39,8 +39,8 @@ def _within(group: Group, outer: Values, target: Target) -> int:
         inner = values_of(region.body, target, rows_of(region), fetched_rows(eqn, outer.host))
         return waiting_bytes(inner, group.body, target, inner.outputs)
     assert isinstance(region, Branches)
-    found = [values_of(p, target) for p in region.programs]
-    return max(waiting_bytes(v, g, target, v.outputs) for v, g in zip(found, group.branches, strict=True))
+    inner_values = [values_of(p, target) for p in region.programs]
+    return max(waiting_bytes(v, g, target, v.outputs) for v, g in zip(inner_values, group.branches, strict=True))
 
 
 def _offloads(program: Program, known: dict[Program, bool]) -> bool:

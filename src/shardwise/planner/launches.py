@@ -30,8 +30,8 @@ def between_trips(group: Group, chip: Chip) -> float:
     """Seconds of a trip besides its body: trips are counted in a kernel of its own, and carries copied that were made elsewhere."""
     if chip.platform != "gpu" or not isinstance(region_of(group.equations[-1]), Loop):
         return 0.0
-    copied = 2 * group.carried / (chip.hbm_bandwidth * reach_of(chip).memory)
-    return copied + chip.overhead * (2 if copied else 1)
+    copy_seconds = 2 * group.carried / (chip.hbm_bandwidth * reach_of(chip).memory)
+    return copy_seconds + chip.overhead * (2 if copy_seconds else 1)
 
 
 def before_trips(group: Group, chip: Chip) -> float:

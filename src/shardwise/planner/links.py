@@ -67,16 +67,16 @@ def cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: Mesh
     latency = 0.0
     groups = [(levels[index], tuple(parts)) for index, parts in groupby(placement.of(axes), key=lambda s: s.level)]
     # What a device holds grows from level to level of a gather, which crosses the outermost first; a scatter goes the other way.
-    held = float(nbytes)
+    held_bytes = float(nbytes)
     for level, parts in reversed(groups) if pattern == GATHER else groups:
         count = math.prod(p.size for p in parts)
         if pattern == SCATTER:
-            held /= count
-        volume, hops = _share(pattern, held, level, parts)
+            held_bytes /= count
+        volume, hops = _share(pattern, held_bytes, level, parts)
         by_level[level.name] = by_level.get(level.name, 0.0) + volume + hops
         latency += hops
         if pattern == GATHER:
-            held *= count
+            held_bytes *= count
         elif pattern == SHIFT:
             break  # neighbours are next to each other on the innermost level, and that one is busy as long as any
     return CollectiveTime(sum(by_level.values()), latency, by_level)
@@ -87,10 +87,10 @@ def crossing_of(transfer: Transfer, placement: MeshPlacement) -> CollectiveTime:
     collective = transfer.op.collective
     assert collective is not None
     unit = 2**40
-    sent = collective.block_bytes_sent(unit, transfer.devices)
+    sent_bytes = collective.block_bytes_sent(unit, transfer.devices)
     # A device's operand, of which it sends a part; or what a shift sends.
-    held = transfer.bytes if collective.pattern == SHIFT or not sent else transfer.bytes * unit / sent
-    return cross_axes(collective.pattern, held, transfer.axes, placement)
+    held_bytes = transfer.bytes if collective.pattern == SHIFT or not sent_bytes else transfer.bytes * unit / sent_bytes
+    return cross_axes(collective.pattern, held_bytes, transfer.axes, placement)
 
 
 def crowding_of(machine: Machine, sizes: Mapping[str, int]) -> Callable[[Sequence[str]], float] | None:
@@ -110,9 +110,9 @@ def crowding_of(machine: Machine, sizes: Mapping[str, int]) -> Callable[[Sequenc
         if count == 1:
             return 1.0
         crossings = [cross_axes(pattern, 1.0, axes, placement) for pattern in (TRANSPOSE, GATHER)]
-        transposed, gathered = [c.seconds - c.latency for c in crossings]
+        transposed_seconds, gathered_seconds = [c.seconds - c.latency for c in crossings]
         # Of one byte held, a gather sends as many more as there are devices in the group.
-        return transposed * count / gathered
+        return transposed_seconds * count / gathered_seconds
 
     return crowding
 
@@ -123,9 +123,9 @@ def _share(pattern: str, held: float, level: Level, parts: tuple[Segment, ...]) 
     if pattern == SHIFT:
         return held * (1 if level.switched else parts[0].stride) / level.bandwidth, level.latency
     if level.switched:
-        sent = held * (count - 1) / (count if pattern == TRANSPOSE else 1)
+        sent_bytes = held * (count - 1) / (count if pattern == TRANSPOSE else 1)
         steps = count - 1 if pattern == TRANSPOSE else min(count - 1, 2 * math.ceil(math.log2(count)))
-        return sent / level.bandwidth, level.latency * (1 if pattern == TRANSPOSE else steps)
+        return sent_bytes / level.bandwidth, level.latency * (1 if pattern == TRANSPOSE else steps)
     hops = sum((p.size // 2 if p.wrap else p.size - 1) * p.stride for p in parts)
     if pattern == TRANSPOSE:
         # Of a ring a quarter of its length is crossed on average, by 2 directions; the middle link of a line carries a quarter of all.

@@ -36,9 +36,9 @@ def sum_behind_loops(
     target = for_chip(machine.chip)
     parts, frame = framed_groups(later, target)
     new = schedule_groups(parts, machine, place_axes(program.sizes, machine))
-    saved = schedule.seconds - new.seconds
+    saved_seconds = schedule.seconds - new.seconds
     fewer = _fewer_runs(program, later)
-    if saved < least * schedule.seconds or not fewer:
+    if saved_seconds < least * schedule.seconds or not fewer:
         return
     t, runs, left = fewer[0]
     peak = memory_of(later, parts, target, frame).peak
@@ -51,7 +51,7 @@ def sum_behind_loops(
         f"behind the loops that add it up: {_how(t)}",
         f"a step takes {seconds_text(new.seconds)} instead of {seconds_text(schedule.seconds)}{peaks}",
         source=None if t.source is None else t.source.place,
-        seconds=saved,
+        seconds=saved_seconds,
         nbytes=memory.peak - peak,
     )
 
@@ -60,7 +60,7 @@ def _fewer_runs(program: DeviceProgram, later: DeviceProgram) -> list[tuple[Tran
     """The sums that run less often in the later program, how often they run and then run; what sends most comes first."""
     runs: list[dict[object, int]] = []
     first: dict[object, Transfer] = {}
-    sent: dict[object, int] = {}
+    runs_by_value: dict[object, int] = {}
     for one in (program, later):
         counts: dict[object, int] = {}
         for t in transfers_of(one.program, one.sizes):
@@ -68,11 +68,11 @@ def _fewer_runs(program: DeviceProgram, later: DeviceProgram) -> list[tuple[Tran
             first.setdefault(key, t)
             counts[key] = counts.get(key, 0) + t.known_trips
             if one is program:
-                sent[key] = sent.get(key, 0) + t.total
+                runs_by_value[key] = runs_by_value.get(key, 0) + t.total
         runs.append(counts)
     before, after = runs
     fewer = [key for key in before if 0 < after.get(key, 0) < before[key]]
-    return [(first[k], before[k], after[k]) for k in sorted(fewer, key=lambda k: -sent[k])]
+    return [(first[k], before[k], after[k]) for k in sorted(fewer, key=lambda k: -runs_by_value[k])]
 
 
 def _how(t: Transfer) -> str:

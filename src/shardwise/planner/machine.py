@@ -222,7 +222,7 @@ class Places(Sequence[Place]):
     @cached_property
     def _of_slice(self) -> tuple[tuple[int, tuple[int, int, int], int], ...]:
         """The devices of one slice: the number in it, the coordinates of the chip, and which device of the chip it is."""
-        found: list[tuple[int, tuple[int, int, int], int]] = []
+        slices: list[tuple[int, tuple[int, int, int], int]] = []
         for host in range(max(1, self._slice_size // self._per_host)):
             for local in range(self._per_host):
                 inner, core = divmod(local, self._cores)
@@ -231,8 +231,8 @@ class Places(Sequence[Place]):
                 for position, size in zip(reversed(coords), reversed(self._torus), strict=True):
                     number = number * size + position
                 x, y, z = (*coords, 0, 0)[:3]
-                found.append((number * self._cores + core, (x, y, z), core))
-        return tuple(found)
+                slices.append((number * self._cores + core, (x, y, z), core))
+        return tuple(slices)
 
     def _coords(self, host: int, inner: int) -> tuple[int, ...]:
         """The coordinates of a host's chip: x runs fastest, among hosts as among the chips of one."""

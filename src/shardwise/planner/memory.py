@@ -76,7 +76,7 @@ def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, f
         waiting_bytes(frame.values, groups, target, {*inputs, *[outputs[i] for i in outside]}),
     )
     results = [(a, h) for i, (a, h) in enumerate(zip(outputs, homes, strict=True)) if i not in outside]
-    aliased = sum(home.aval.nbytes for _, home in results if home is not None)
+    aliased_bytes = sum(home.aval.nbytes for _, home in results if home is not None)
     arguments = sum(v.aval.nbytes for v in inputs) - host.arguments
     own = sum(stored_bytes(a.aval, target, given=True) for a, home in results if home is None)
     addresses = 8 * len(outputs) if target.pointers and len(outputs) > 1 else 0
@@ -89,8 +89,8 @@ def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, f
     temporaries = max(usage, default=0)
     return Memory(
         arguments,
-        own + aliased,
-        aliased,
+        own + aliased_bytes,
+        aliased_bytes,
         temporaries,
         tuple(sorted(buffers, key=lambda b: -b.nbytes * b.count)),
         tuple(arguments + own + n for n in usage),
@@ -121,8 +121,8 @@ def loop_frame(loop: Loop, target: Target, fetched: tuple[Var, ...] = ()) -> Fra
     """The frame of a loop's body: the next carry takes the carry's memory, entries of stacked results that of the stack."""
     values = values_of(loop.body, target, rows_of(loop), fetched)
     frame = Frame(values, {v for v in loop.body.inputs if v not in values.rows})
-    carried = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
-    for out, home in zip(values.outputs, carried, strict=False):
+    carried_vars = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
+    for out, home in zip(values.outputs, carried_vars, strict=False):
         if isinstance(out, Var) and out is not home and out not in frame.fixed:
             frame.homes[out] = home
     frame.entries = {a for a in values.outputs[loop.num_carry :] if isinstance(a, Var)}
@@ -133,9 +133,9 @@ def carry_copy_bytes(frame: Frame, loop: Loop, groups: Sequence[Group]) -> int:
     """The bytes of the next carries that a trip computes outside the memory of the carries."""
     makers = {v: g for g, group in enumerate(groups) for v in group.writes}
     _, last = _readers(groups)
-    carried = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
+    carried_vars = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
     total = 0
-    for out, home in zip(frame.values.outputs, carried, strict=False):
+    for out, home in zip(frame.values.outputs, carried_vars, strict=False):
         if not isinstance(out, Var) or out is home:
             continue
         g = makers.get(out)
@@ -168,17 +168,17 @@ def donated_homes(program: DeviceProgram, outputs: Sequence[Atom]) -> tuple[Var 
         free.setdefault((var.aval.shape, var.aval.dtype, program.in_dims[i], i in program.host_inputs), []).append(var)
     homes: list[Var | None] = []
     for i, (out, dims) in enumerate(zip(outputs, program.out_dims, strict=True)):
-        waiting = free.get((out.aval.shape, out.aval.dtype, dims, i in program.host_outputs))
-        homes.append(waiting.pop() if waiting else None)
+        waiting_homes = free.get((out.aval.shape, out.aval.dtype, dims, i in program.host_outputs))
+        homes.append(waiting_homes.pop() if waiting_homes else None)
     return tuple(homes)
 
 
 def _spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
     """The temporaries of one program, cached per order."""
-    known = frame.spans.get(id(groups))
-    if known is None:
-        known = frame.spans[id(groups)] = groups, _found_spans(frame, groups, target)
-    return known[1]
+    known_spans = frame.spans.get(id(groups))
+    if known_spans is None:
+        known_spans = frame.spans[id(groups)] = groups, _found_spans(frame, groups, target)
+    return known_spans[1]
 
 
 def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
@@ -190,32 +190,32 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
         if var in frame.values.rows and var in frame.values.stored and var in last:
             spans.append(Span(first[var], last[var], stored_bytes(var.aval, target), var))
     homes, entries, host = frame.homes, frame.entries, frame.values.host
-    held: dict[ShapedArray, int] = {}
+    bytes_by_type: dict[ShapedArray, int] = {}
     rooms: list[Room] = []
     for g, group in enumerate(groups):
-        taken: set[Var] = set()
+        taken_homes: set[Var] = set()
         before = len(spans)
         for var in group.writes:
-            kept = var in homes or var in entries
-            if (kept or var in host) and _needs_no_buffer(var, g, group, frame, last):
-                if kept and var not in host and homes.get(var, var) is None:
-                    source = _overwritten_operand(group, var, g, last, open_spans, taken)
+            is_kept = var in homes or var in entries
+            if (is_kept or var in host) and _needs_no_buffer(var, g, group, frame, last):
+                if is_kept and var not in host and homes.get(var, var) is None:
+                    source = _overwritten_operand(group, var, g, last, open_spans, taken_homes)
                     room = Room(stored_bytes(var.aval, target, given=True), starts.get(g, g) - 1)
                     if source is not None:
-                        taken.add(source)
+                        taken_homes.add(source)
                         room.heir = open_spans.pop(source)
                     rooms.append(room)
                 continue
             kind = kind_of(group, var) if group.kind == "loop" else "temporary"
-            nbytes = held.get(var.aval)
+            nbytes = bytes_by_type.get(var.aval)
             if nbytes is None:
-                nbytes = held[var.aval] = stored_bytes(var.aval, target)
+                nbytes = bytes_by_type[var.aval] = stored_bytes(var.aval, target)
             span = Span(starts.get(g, g), last.get(var, g), nbytes, var, kind)
-            if kept:
+            if is_kept:
                 span.last = max(span.last, last.get(homes.get(var) or var, g))
-            source = _overwritten_operand(group, var, g, last, open_spans, taken)
+            source = _overwritten_operand(group, var, g, last, open_spans, taken_homes)
             if source is not None:
-                taken.add(source)
+                taken_homes.add(source)
                 before_it = open_spans.pop(source)
                 if _is_one(group, var):
                     before_it.last, before_it.var, before_it.kind = span.last, var, kind
@@ -306,8 +306,8 @@ def _needs_no_buffer(var: Var, g: int, group: Group, frame: Frame, last: dict[Va
     home = frame.homes[var]
     if home is None:
         return True
-    gone = last.get(home, -1)
-    return gone < g or (gone == g and _writes_in_place(group, home, var))
+    last_use = last.get(home, -1)
+    return last_use < g or (last_use == g and _writes_in_place(group, home, var))
 
 
 def _overwritten_operand(

@@ -17,7 +17,7 @@ from shardwise.planner.work import Group
 def far_from_chip(spans: Sequence[Span], groups: Sequence[Group], target: Target) -> list[Span]:
     """The spans that lie in main memory; the others have found room on the chip."""
     busy = [g for g, group in enumerate(groups) if group.kind == "loop"]
-    taken = [0] * len(groups)
+    bytes_in_use = [0] * len(groups)
     near: set[int] = set()
     candidates = [
         (span.last - span.first, span.nbytes, i)
@@ -29,9 +29,9 @@ def far_from_chip(spans: Sequence[Span], groups: Sequence[Group], target: Target
     ]
     for _, nbytes, i in sorted(candidates):
         span = spans[i]
-        if max(taken[span.first : span.last + 1]) + nbytes <= target.near_bytes:
+        if max(bytes_in_use[span.first : span.last + 1]) + nbytes <= target.near_bytes:
             for g in range(span.first, span.last + 1):
-                taken[g] += nbytes
+                bytes_in_use[g] += nbytes
             near.add(i)
     return [span for i, span in enumerate(spans) if i not in near]
 

@@ -27,9 +27,9 @@ def order_groups(groups: Sequence[Group], needs: Needs) -> tuple[Group, ...]:
     for order in (late, order_by_freed_bytes(late)):
         if order == best:
             continue
-        found = needs(order)
-        if found < least:
-            best, least = order, found
+        need = needs(order)
+        if need < least:
+            best, least = order, need
     return best
 
 
@@ -38,10 +38,10 @@ def postpone_growth(groups: Sequence[Group]) -> tuple[Group, ...]:
     position = list(range(len(groups)))
     first: dict[Atom, int] = {}
     last: dict[Atom, int] = {}
-    made: set[Atom] = {v for group in groups for v in group.writes}
+    made_values: set[Atom] = {v for group in groups for v in group.writes}
     for g, group in enumerate(groups):
         for var in group.reads:
-            if var in made:
+            if var in made_values:
                 first.setdefault(var, g)
                 last[var] = g
     key: list[tuple[float, int]] = [(float(g), 0) for g in position]
@@ -50,9 +50,9 @@ def postpone_growth(groups: Sequence[Group]) -> tuple[Group, ...]:
         readers = [first[v] for v in group.writes if v in first]
         if len(readers) != len(group.writes) or not readers or group.kind == "loop":
             continue
-        written = 0 if _offloads(group) else sum([v.aval.nbytes for v in group.writes])
+        written_bytes = 0 if _offloads(group) else sum([v.aval.nbytes for v in group.writes])
         freed = sum([v.aval.nbytes for v in group.reads if last.get(v) == g])
-        if written > freed:
+        if written_bytes > freed:
             at = min([key[r] for r in readers])
             key[g] = (at[0], at[1] - 1)
     return tuple([groups[g] for g in sorted(position, key=key.__getitem__)])  # groups with one key keep their order
@@ -84,44 +84,44 @@ def dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Atom, set[int]
     readers: dict[Atom, set[int]] = {}
     waits: list[int] = []
     for g, group in enumerate(groups):
-        found: set[int] = set()
+        positions: set[int] = set()
         for var in group.reads:
             maker = makers.get(var)
             if maker is not None:
-                found.add(maker)
+                positions.add(maker)
                 at = readers.get(var)
                 if at is None:
                     readers[var] = {g}
                 else:
                     at.add(g)
-        waits.append(len(found))
+        waits.append(len(positions))
     return waits, readers
 
 
 def order_by_freed_bytes(groups: Sequence[Group]) -> tuple[Group, ...]:
     """Greedy order: of the groups whose operands are ready, the one that frees the most bytes net of those that it writes."""
     waits, readers = dependences(groups)
-    left = {v: len(r) for v, r in readers.items()}
+    readers_left = {v: len(r) for v, r in readers.items()}
     gain = [0 if _offloads(g) else -sum([v.aval.nbytes for v in g.writes if v in readers]) for g in groups]
-    for v, count in left.items():
+    for v, count in readers_left.items():
         if count == 1:
             (only,) = readers[v]
             gain[only] += v.aval.nbytes
     heap = [(-gain[g], g) for g in range(len(groups)) if waits[g] == 0]
     heapq.heapify(heap)
-    done = [False] * len(groups)
+    is_done = [False] * len(groups)
     order: list[Group] = []
     while heap:
         rank, g = heapq.heappop(heap)
-        if done[g] or -rank != gain[g]:
+        if is_done[g] or -rank != gain[g]:
             continue
-        done[g] = True
+        is_done[g] = True
         order.append(groups[g])
         for var in groups[g].reads:
-            count = left.get(var)
+            count = readers_left.get(var)
             if count is None:
                 continue
-            left[var] = count - 1
+            readers_left[var] = count - 1
             readers[var].discard(g)
             if count == 2:
                 (only,) = readers[var]

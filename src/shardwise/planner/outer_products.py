@@ -33,8 +33,8 @@ def _product_to_multiply(eqn: Equation) -> Program | None:
         return None
     params, (lhs, rhs), out = eqn.params, [a.aval for a in eqn.inputs], eqn.outputs[0].aval
     dims: DotDims = params["dimension_numbers"]
-    (summed, _), (lhs_batch, rhs_batch) = dims
-    if prod([lhs.shape[d] for d in summed]) != 1 or params.get("sum_axes"):
+    (summed_dims, _), (lhs_batch, rhs_batch) = dims
+    if prod([lhs.shape[d] for d in summed_dims]) != 1 or params.get("sum_axes"):
         return None
     if isinstance(params["precision"], (DotAlgorithm, DotAlgorithmPreset)):
         return None
@@ -56,5 +56,5 @@ def _product_to_multiply(eqn: Equation) -> Program | None:
         return [do.mul(left, spread(y, rhs_batch, rhs_free, len(lhs_batch) + len(lhs_free)))]
 
     with use_abstract_mesh(AbstractMesh((), ())):  # a device's values are typed without meshes
-        program, captured = trace_program(product, (lhs, rhs))
-    return None if captured or program.outputs[0].aval != out else program
+        program, captured_values = trace_program(product, (lhs, rhs))
+    return None if captured_values or program.outputs[0].aval != out else program

@@ -115,8 +115,8 @@ def _flops_again(products: Sequence[_ProductRun]) -> float:
             continue
         op, params, _ = unwrap_op(eqn.op, eqn.params)
         key = (source.place, op, params.get("dimension_numbers"))
-        kept = again if source.backward else first
-        kept[key] = kept.get(key, 0.0) + product.flops * trips
+        flops_by_source = again if source.backward else first
+        flops_by_source[key] = flops_by_source.get(key, 0.0) + product.flops * trips
     return math.fsum(min(flops, first.get(key, 0.0)) for key, flops in again.items())
 
 

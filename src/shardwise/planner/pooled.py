@@ -52,27 +52,27 @@ def _room(nbytes: int) -> int:
 
 def pooled_memory(program: DeviceProgram, groups: Sequence[Group]) -> Memory:
     """The memory that one run of ``program.executed`` takes: of one device, or of all devices of a process together."""
-    executed = program.executed
-    assert executed is not None
+    executed_program = program.executed
+    assert executed_program is not None
     share, count = _Share(program.sizes, program.together), len(groups) + 1
-    spans = _spans(executed, groups, program.donated, share)
-    lasting = sum(share.held(v.aval) for i, v in enumerate(executed.inputs) if i not in program.donated)
+    spans = _spans(executed_program, groups, program.donated, share)
+    lasting_bytes = sum(share.held(v.aval) for i, v in enumerate(executed_program.inputs) if i not in program.donated)
     usage = _with_waiting(spans, count)
-    peak = lasting + max(usage)
-    roots, given = roots_of(executed), set(executed.inputs)
-    lasts = given.union(root_of(a, roots) for a in executed.outputs)
+    peak = lasting_bytes + max(usage)
+    roots, given = roots_of(executed_program), set(executed_program.inputs)
+    lasts = given.union(root_of(a, roots) for a in executed_program.outputs)
     temporary = [s for s in spans if s.var is None or s.var not in lasts]
     buffers = [*argument_buffers(program, share.held), *_buffers(spans, groups, given, share)]
-    waiting = peak - sum(b.nbytes * b.count for b in buffers)
-    if waiting > 0:
-        buffers.append(Buffer("freed, waits for values of its size", "temporary", waiting, ""))
+    waiting_bytes = peak - sum(b.nbytes * b.count for b in buffers)
+    if waiting_bytes > 0:
+        buffers.append(Buffer("freed, waits for values of its size", "temporary", waiting_bytes, ""))
     return Memory(
-        arguments=sum(share.held(v.aval) for v in executed.inputs),
-        results=sum(share.held(a.aval) for a in executed.outputs),
-        aliased=sum(share.held(executed.inputs[i].aval) for i in program.donated),
+        arguments=sum(share.held(v.aval) for v in executed_program.inputs),
+        results=sum(share.held(a.aval) for a in executed_program.outputs),
+        aliased=sum(share.held(executed_program.inputs[i].aval) for i in program.donated),
         temporaries=max(_with_waiting(temporary, count)),
         buffers=tuple(sorted(buffers, key=lambda b: -b.nbytes * b.count)),
-        usage=tuple(lasting + n for n in usage[:-1]),
+        usage=tuple(lasting_bytes + n for n in usage[:-1]),
         peak=peak,
     )
 
@@ -85,23 +85,23 @@ def _spans(program: Program, groups: Sequence[Group], owned: Collection[int], sh
     last.update(dict.fromkeys(results, end))
     inputs = [program.inputs[i] for i in owned]
     open_spans = {v: share.span(0, last.get(v, 0), v, "argument") for v in inputs}
-    found = list(open_spans.values())
+    spans = list(open_spans.values())
     for g, group in enumerate(groups):
-        taken: set[Var] = set()
+        taken_homes: set[Var] = set()
         for var in group.writes:
-            free = (v for v in group.over.get(var, ()) if last.get(v) == g and v in open_spans and v not in taken)
+            free = (v for v in group.over.get(var, ()) if last.get(v) == g and v in open_spans and v not in taken_homes)
             source = next(free, None)
             if source is not None:
-                taken.add(source)
+                taken_homes.add(source)
                 open_spans[source].last = g - 1
             span = share.span(g, last.get(var, g), var, "result" if var in results else kind_of(group, var))
-            found.append(span)
+            spans.append(span)
             open_spans[var] = span
-        found += [Span(g, g, nbytes, None, room=_room(nbytes)) for nbytes in group.buffers if nbytes]
+        spans += [Span(g, g, nbytes, None, room=_room(nbytes)) for nbytes in group.buffers if nbytes]
         body = _largest_body(group, share)
         if body is not None:
-            found += [Span(g, g, nbytes, None, room=room) for room, nbytes in body.needs(share).items() if nbytes]
-    return found
+            spans += [Span(g, g, nbytes, None, room=room) for room, nbytes in body.needs(share).items() if nbytes]
+    return spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,10 @@ class _Body:
     def needs(self, share: _Share) -> dict[int, int]:
         """By size class the bytes that it needs beside the operands and results of the equation."""
         spans, count = _spans(self.program, self.groups, self.owned, share), len(self.groups) + 1
-        needed = Counter({room: max(in_use(part, count)) for room, part in _by_room(spans).items()})
+        needed_bytes = Counter({room: max(in_use(part, count)) for room, part in _by_room(spans).items()})
         for aval in self.outside:
-            needed[share.room(aval)] -= share.held(aval)
-        return {room: max(nbytes, 0) for room, nbytes in needed.items()}
+            needed_bytes[share.room(aval)] -= share.held(aval)
+        return {room: max(nbytes, 0) for room, nbytes in needed_bytes.items()}
 
 
 def _largest_body(group: Group, share: _Share) -> _Body | None:
@@ -134,8 +134,8 @@ def _largest_body(group: Group, share: _Share) -> _Body | None:
         return None
     region = region_of(group.equations[-1])
     if isinstance(region, Loop):
-        carried = range(region.num_consts, region.num_consts + region.num_carry)
-        return _Body(region.body, group.body, carried, [region.body.inputs[i].aval for i in carried])
+        carried_places = range(region.num_consts, region.num_consts + region.num_carry)
+        return _Body(region.body, group.body, carried_places, [region.body.inputs[i].aval for i in carried_places])
     assert isinstance(region, Branches)
     outside = [v.aval for v in group.writes]
     bodies = [_Body(p, body, (), outside) for p, body in zip(region.programs, group.branches, strict=True)]
@@ -143,10 +143,10 @@ def _largest_body(group: Group, share: _Share) -> _Body | None:
 
 
 def _by_room(spans: Sequence[Span]) -> dict[int, list[Span]]:
-    found: dict[int, list[Span]] = {}
+    spans_by_room: dict[int, list[Span]] = {}
     for span in spans:
-        found.setdefault(span.room, []).append(span)
-    return found
+        spans_by_room.setdefault(span.room, []).append(span)
+    return spans_by_room
 
 
 def _with_waiting(spans: Sequence[Span], count: int) -> list[int]:

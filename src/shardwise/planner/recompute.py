@@ -66,9 +66,9 @@ def choose_stored(values: Values, target: Target) -> Chosen:
                 continue
             if len(leaves) <= MOST_LEAVES and _is_computed_again(values, chosen, target, var, leaves, cone, cost, last):
                 chosen.leaves[var], chosen.cones[var], costs[var] = leaves, cone, cost
-                moved = moved_operands(values, chosen, i)
-                if moved:
-                    chosen.moved[var] = moved
+                moved_values = moved_operands(values, chosen, i)
+                if moved_values:
+                    chosen.moved[var] = moved_values
             else:
                 chosen.stored.add(var)
     return chosen
@@ -79,29 +79,29 @@ def moved_operands(values: Values, chosen: Chosen, i: int) -> frozenset[Var]:
     eqn = values.program.equations[i]
     op = eqn.op
     elsewhere = op.emit is None and op.fold is None and (op.boxes is not None or op.rule is not None)
-    found: set[Var] = set()
-    roots, turned, moved = values.roots, values.turned, chosen.moved
+    operands: set[Var] = set()
+    roots, turned_views, moved_values = values.roots, values.turned, chosen.moved
     for atom in eqn.inputs:
         root = roots.get(atom, atom)
-        if elsewhere or atom in turned:
+        if elsewhere or atom in turned_views:
             if isinstance(root, Var):
-                found.update(chosen.leaves.get(root, (root,)))
-        elif root in moved:
-            found |= moved[root]
-    return frozenset(found) if found else _NONE
+                operands.update(chosen.leaves.get(root, (root,)))
+        elif root in moved_values:
+            operands |= moved_values[root]
+    return frozenset(operands) if operands else _NONE
 
 
 def _last_readers(values: Values) -> dict[Var, int]:
     """The position of the last reader of each root, also through light values."""
     last: dict[Var, int] = {}
-    roles, equations, stored, reads = values.roles, values.program.equations, values.stored, values.reads
+    roles, equations, stored_roots, reads = values.roles, values.program.equations, values.stored, values.reads
     for i in range(len(values.roles) - 1, -1, -1):
         reach = i
         if roles[i] is Role.LIGHT:
             outs = equations[i].outputs
             if len(outs) != 1:
-                reach = max([last.get(out, i) for out in outs if out not in stored], default=i)
-            elif outs[0] not in stored:
+                reach = max([last.get(out, i) for out in outs if out not in stored_roots], default=i)
+            elif outs[0] not in stored_roots:
                 reach = last.get(outs[0], i)
         for var in reads[i]:
             if last.get(var, -1) < reach:
@@ -155,16 +155,16 @@ def _is_computed_again(
         return not leaves and cost <= target.cost_limit
     if cost > target.cost_limit * var.aval.itemsize:
         return False
-    needed = sum(
+    needed_bytes = sum(
         leaf.aval.nbytes for leaf in leaves if not _is_there_until(values, chosen, leaf, cone, last.get(var, -1), last)
     )
-    return needed < nbytes
+    return needed_bytes < nbytes
 
 
 def _is_shared(values: Values, chosen: Chosen, i: int) -> bool:
     """Whether a chain of light equations from `i` on has several readers somewhere."""
     chain: list[int] = []
-    shared = False
+    has_sharers = False
     while i not in chosen.shared:
         chain.append(i)
         if values.roles[i] is not Role.LIGHT:
@@ -172,13 +172,13 @@ def _is_shared(values: Values, chosen: Chosen, i: int) -> bool:
         outs = [v for v in values.program.equations[i].outputs if v not in values.stored]
         users = [u for out in outs for u in values.users.get(out, ())]
         if len(users) != 1:
-            shared = len(users) > 1
+            has_sharers = len(users) > 1
             break
         i = users[0]
     else:
-        shared = chosen.shared[i]
-    chosen.shared.update(dict.fromkeys(chain, shared))
-    return shared
+        has_sharers = chosen.shared[i]
+    chosen.shared.update(dict.fromkeys(chain, has_sharers))
+    return has_sharers
 
 
 def _is_there_until(

@@ -62,7 +62,7 @@ class Task:
         trips: how often the body runs; 1 for all but loops.
         body: of a loop, the schedule of one trip.
         critical: whether the step would be shorter if this took no time.
-        place: its position in the program; what runs on another stream may start before what stands before it.
+        place: its position in the program; a task on another stream may start before its predecessors.
         pattern: of a collective, who sends to whom: `Collective.pattern`.
     """
 

@@ -104,8 +104,8 @@ def _role_of_move(op: Op, params: Params, eqn: Equation) -> Role:
         return Role.LIGHT
     if all(a.aval.ndim == 0 for a in eqn.inputs):  # an iota, the counters of random bits
         return Role.LIGHT
-    indexed = None if op.indexed is None else op.indexed(params, tuple(a.aval for a in eqn.inputs))
-    if indexed is not None and not indexed.vectors:  # one window: its elements stand in a row
+    windows = None if op.indexed is None else op.indexed(params, tuple(a.aval for a in eqn.inputs))
+    if windows is not None and not windows.vectors:  # one window: its elements stand in a row
         return Role.LIGHT
     return Role.OTHER
 
@@ -118,8 +118,8 @@ def _is_mirrored(eqn: Equation) -> bool:
 
 def reduces_rows(eqn: Equation) -> bool:
     """Whether a reduction runs along the last dim of its operand, whose elements lie side by side."""
-    _, params, mapped = unwrap_op(eqn.op, eqn.params)
-    return eqn.inputs[0].aval.ndim - sum(operands[0] for operands in mapped) - 1 in params["axes"]
+    _, params, mapped_dims = unwrap_op(eqn.op, eqn.params)
+    return eqn.inputs[0].aval.ndim - sum(operands[0] for operands in mapped_dims) - 1 in params["axes"]
 
 
 def reduces_columns(eqn: Equation) -> bool:

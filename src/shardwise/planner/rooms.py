@@ -36,15 +36,15 @@ def without_room(spans: Sequence[Span], rooms: Sequence[Room]) -> list[Span]:
         r.heir if id(r.heir) in there and r.heir is not None and r.heir.nbytes <= r.nbytes else None for r in rooms
     ]
     lodgers = [[] if heir is None else [heir] for heir in heirs]
-    lodged = {id(heir) for heir in heirs}
+    lodged_ids = {id(heir) for heir in heirs}
     for span in sorted(spans, key=lambda span: -span.nbytes):
-        if span.var is None or id(span) in lodged:
+        if span.var is None or id(span) in lodged_ids:
             continue
         for i in range(bisect_left(sizes, span.nbytes), len(rooms)):
             if span.last <= rooms[i].last and all(
                 span.last < other.first or other.last < span.first for other in lodgers[i]
             ):
                 lodgers[i].append(span)
-                lodged.add(id(span))
+                lodged_ids.add(id(span))
                 break
-    return [span for span in spans if id(span) not in lodged]
+    return [span for span in spans if id(span) not in lodged_ids]

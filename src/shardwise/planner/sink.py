@@ -21,11 +21,11 @@ def with_moves_in_loops(program: Program, target: Target) -> Program:
     moves = _moves_for_loops(program)
     if not moves:
         return program
-    known: _SunkBodies = {}
+    known_bodies: _SunkBodies = {}
     equations: list[Equation] = []
     for eqn in program.equations:
         if eqn.op.region is not None and not moves.keys().isdisjoint(eqn.inputs):
-            equations.append(_with_moves(eqn, moves, known))
+            equations.append(_with_moves(eqn, moves, known_bodies))
         elif moves.get(eqn.outputs[0] if eqn.outputs else None) is not eqn:
             equations.append(eqn)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
@@ -57,11 +57,11 @@ def _with_moves(eqn: Equation, moves: Mapping[Atom | None, Equation], known: _Su
     pairs = list(zip(eqn.inputs[loop.consts], body.inputs, strict=False))
     consts: list[tuple[Atom, Var]] = [(a, v) for a, v in pairs if a not in moves]
     names: dict[Atom, Atom] = dict(consts)
-    made: list[Equation] = []
+    new_equations: list[Equation] = []
 
     def move(atom: Atom, out: Var) -> None:
         eqn = moves[atom]
-        made.append(Equation(eqn.op, tuple(map(name, eqn.inputs)), (out,), eqn.params, eqn.source))
+        new_equations.append(Equation(eqn.op, tuple(map(name, eqn.inputs)), (out,), eqn.params, eqn.source))
 
     def name(atom: Atom) -> Atom:
         if isinstance(atom, Literal):
@@ -78,10 +78,10 @@ def _with_moves(eqn: Equation, moves: Mapping[Atom | None, Equation], known: _Su
         if atom in moves:
             move(atom, var)
     inputs = (*[v for _, v in consts], *body.inputs[loop.num_consts :])
-    places: dict[Atom, int] = {v: i for i, v in enumerate((*inputs, *[e.outputs[0] for e in made]))}
-    key = body, tuple([(e.op, id(e.params), *[places.get(a, a) for a in e.inputs]) for e in made])
+    places: dict[Atom, int] = {v: i for i, v in enumerate((*inputs, *[e.outputs[0] for e in new_equations]))}
+    key = body, tuple([(e.op, id(e.params), *[places.get(a, a) for a in e.inputs]) for e in new_equations])
     if key not in known:
-        known[key] = Program(inputs, (*made, *body.equations), body.outputs, 0, body.name), made
+        known[key] = Program(inputs, (*new_equations, *body.equations), body.outputs, 0, body.name), new_equations
     params = {k: known[key][0] if v is body else v for k, v in eqn.params.items()}
     params[loop.counted] = len(consts)
     operands = (*eqn.inputs[: loop.consts.start], *[a for a, _ in consts], *eqn.inputs[loop.consts.stop :])

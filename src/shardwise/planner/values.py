@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,83 +71,63 @@ def values_of(
     """Resolve the views of a program. `rows` are inputs that are entries of stacked arrays, `fetched` those that come from the host's
     memory before the program runs, `hosted` those that stay there.
     """
-    roots: dict[Atom, Atom] = {}
     reads: list[tuple[Var, ...]] = []
-    makers: dict[Var, int] = {}
-    users: dict[Var, list[int]] = {}
-    stored: set[Var] = set(fetched)
-    fenced: set[Var] = set()
-    host: set[Var] = set(hosted)
-    turned: dict[Atom, Order] = {}
-    pieces: dict[int, Var] = {}
-
-    def root(atom: Atom) -> Atom:
-        return atom if isinstance(atom, Literal) else roots.get(atom, atom)
-
+    turned_views: dict[Atom, Order] = {}
+    needed_values: set[Atom] = set(program.outputs).union(*[e.inputs for e in program.equations])
+    values = Values(
+        program, (), (), {}, {}, {}, (), frozenset(rows), set(fetched), set(), needed_values, set(hosted), frozenset(), {}
+    )  # fmt: skip
+    roots, makers, users = values.roots, values.makers, values.users
     roles = _roles_of(program)
-    needed: set[Atom] = set(program.outputs).union(*[e.inputs for e in program.equations])
     given = {a for e, r in zip(program.equations, roles, strict=True) if r is Role.LOOP for a in e.inputs}
     for i, eqn in enumerate(program.equations):
         role = roles[i]
-        if role is Role.VIEW and not _is_seen(eqn, given, turned):
+        if role is Role.VIEW and not _is_seen(eqn, given, turned_views):
             role = roles[i] = Role.LIGHT
         if len(eqn.inputs) == 1:
             one = roots.get(eqn.inputs[0], eqn.inputs[0])
-            found = (one,) if isinstance(one, Var) else ()
+            operand_roots = (one,) if isinstance(one, Var) else ()
         else:
-            found = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := roots.get(a, a), Var)]))
-        reads.append(found)
-        if role is Role.LIGHT:
-            for var in found:
-                if var in users:
-                    users[var].append(i)
-                else:
-                    users[var] = [i]
-            for var in eqn.outputs:
-                makers[var] = i
-            continue
+            operand_roots = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := roots.get(a, a), Var)]))
+        reads.append(operand_roots)
         if role is Role.VIEW or role is Role.BARRIER:
-            roots.update(zip(eqn.outputs, map(root, eqn.inputs), strict=False))
+            roots.update(zip(eqn.outputs, map(values.root, eqn.inputs), strict=False))
             if role is Role.BARRIER:
-                turned.update((v, turned[a]) for v, a in zip(eqn.outputs, eqn.inputs, strict=False) if a in turned)
-                stored.update(found)
-                fenced.update(found)
+                pairs = zip(eqn.outputs, eqn.inputs, strict=False)
+                turned_views.update([(v, turned_views[a]) for v, a in pairs if a in turned_views])
+                values.stored.update(operand_roots)
+                values.fenced.update(operand_roots)
             continue
-        for var in found:
-            users.setdefault(var, []).append(i)
+        for var in operand_roots:
+            if var in users:
+                users[var].append(i)
+            else:
+                users[var] = [i]
         for var in eqn.outputs:
             makers[var] = i
-        piece = _piece_of(eqn) if role is Role.COLLECTIVE else None
-        if piece is not None:
-            pieces[i] = piece
-            makers[piece] = i
-        if role is Role.OFFLOAD:
-            host.update(eqn.outputs)
-        if role is Role.LOOP:
-            host.update(_stacks_of_offloaded(eqn))
-            roots.update((eqn.outputs[j], root(a)) for j, a in _unchanged_carries(eqn))
-        in_memory = _operands_in_memory(eqn, role, found, target)
-        if role is Role.PRODUCT and target.prologues == "narrow":
-            in_memory = [v for v in in_memory if not _comes_narrow(v, program, roles, makers, roots)]
-        stored.update(in_memory)
-    outputs = tuple(map(root, program.outputs))
-    stored.update([a for a in outputs if isinstance(a, Var)])
-    return Values(
-        program,
-        tuple(roles),
-        tuple(reads),
-        roots,
-        makers,
-        users,
-        outputs,
-        frozenset(rows),
-        stored,
-        fenced,
-        needed,
-        host,
-        frozenset(turned),
-        pieces,
-    )
+        if role is not Role.LIGHT:
+            _note_memory(values, i, role)
+            in_memory = _operands_in_memory(eqn, role, operand_roots, target)
+            if role is Role.PRODUCT and target.prologues == "narrow":
+                in_memory = [v for v in in_memory if not _comes_narrow(v, program, roles, makers, roots)]
+            values.stored.update(in_memory)
+    outputs = tuple(map(values.root, program.outputs))
+    values.stored.update([a for a in outputs if isinstance(a, Var)])
+    return replace(values, roles=tuple(roles), reads=tuple(reads), outputs=outputs, turned=frozenset(turned_views))
+
+
+def _note_memory(values: Values, i: int, role: Role) -> None:
+    """Note the pieces that equation `i` fetches, what it leaves in the host's memory, and the carries that it hands on."""
+    eqn = values.program.equations[i]
+    piece = _piece_of(eqn) if role is Role.COLLECTIVE else None
+    if piece is not None:
+        values.pieces[i] = piece
+        values.makers[piece] = i
+    if role is Role.OFFLOAD:
+        values.host.update(eqn.outputs)
+    if role is Role.LOOP:
+        values.host.update(_stacks_of_offloaded(eqn))
+        values.roots.update((eqn.outputs[j], values.root(a)) for j, a in _unchanged_carries(eqn))
 
 
 def _is_seen(eqn: Equation, given: AbstractSet[Atom], turned: dict[Atom, Order]) -> bool:
@@ -169,7 +150,7 @@ def _is_seen(eqn: Equation, given: AbstractSet[Atom], turned: dict[Atom, Order])
 
 def _roles_of(program: Program) -> list[Role]:
     """The roles of the equations; those with the same params and types have the same."""
-    known: dict[Any, Role] = {}
+    role_by_key: dict[Any, Role] = {}
     roles: list[Role] = []
     for eqn in program.equations:
         always = role_of_op(eqn.op) if len(eqn.outputs) == 1 else None
@@ -177,9 +158,9 @@ def _roles_of(program: Program) -> list[Role]:
             roles.append(always)
             continue
         key = (eqn.op, id(eqn.params), *[a.aval for a in eqn.inputs], None, *[v.aval for v in eqn.outputs])
-        role = known.get(key)
+        role = role_by_key.get(key)
         if role is None:
-            role = known[key] = role_of(eqn)
+            role = role_by_key[key] = role_of(eqn)
         roles.append(role)
     return roles
 
@@ -193,8 +174,8 @@ def _operands_in_memory(eqn: Equation, role: Role, found: tuple[Var, ...], targe
     if role is Role.OTHER and _is_lookup(eqn):
         return [v for v in found if v is not found[0]] if len(found) > 1 else ()
     if role is Role.UPDATE:
-        indexed = None if eqn.op.indexed is None else eqn.op.indexed(eqn.params, tuple(a.aval for a in eqn.inputs))
-        if indexed is not None and not indexed.vectors:  # one window: what is written there is computed on the way
+        windows = None if eqn.op.indexed is None else eqn.op.indexed(eqn.params, tuple(a.aval for a in eqn.inputs))
+        if windows is not None and not windows.vectors:  # one window: what is written there is computed on the way
             return found[:1]
     return found
 
@@ -230,15 +211,15 @@ def takes_prologues(eqn: Equation, target: Target) -> bool:
 
 def _piece_of(eqn: Equation) -> Var | None:
     """The operand of a collective that sends at most a quarter of its result; None for others."""
-    op, params, mapped = unwrap_op(eqn.op, eqn.params)
-    if op.collective is None or "sizes" not in params or mapped or len(eqn.outputs) != 1:
+    op, params, mapped_dims = unwrap_op(eqn.op, eqn.params)
+    if op.collective is None or "sizes" not in params or mapped_dims or len(eqn.outputs) != 1:
         return None
     out = eqn.outputs[0].aval
     if all(2 * a.aval.size < out.size for a in eqn.inputs):
         return None
     sizes = dict(zip(params["axes"], params["sizes"], strict=False))
-    sent = op.collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, sizes)
-    return Var(ShapedArray((sent,), np.dtype(np.uint8))) if 4 * sent <= out.nbytes else None
+    sent_bytes = op.collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, sizes)
+    return Var(ShapedArray((sent_bytes,), np.dtype(np.uint8))) if 4 * sent_bytes <= out.nbytes else None
 
 
 def _unchanged_carries(eqn: Equation) -> list[tuple[int, Atom]]:
@@ -256,9 +237,9 @@ def _unchanged_carries(eqn: Equation) -> list[tuple[int, Atom]]:
 def _stacks_of_offloaded(eqn: Equation) -> list[Var]:
     """The stacked results of a loop whose entries its body offloads."""
     loop = loop_of(eqn)
-    offloaded = {v for e in loop.body.equations if role_of(e) is Role.OFFLOAD for v in e.outputs}
-    stacked = zip(eqn.outputs[loop.num_carry :], loop.body.outputs[loop.num_carry :], strict=True)
-    return [out for out, entry in stacked if entry in offloaded]
+    offloaded_values = {v for e in loop.body.equations if role_of(e) is Role.OFFLOAD for v in e.outputs}
+    stack_pairs = zip(eqn.outputs[loop.num_carry :], loop.body.outputs[loop.num_carry :], strict=True)
+    return [out for out, entry in stack_pairs if entry in offloaded_values]
 
 
 def fetched_rows(eqn: Equation, host: AbstractSet[Atom]) -> tuple[Var, ...]:

@@ -60,10 +60,10 @@ def _with_wide_rows(eqn: Equation, widened: Callable[[Atom, Source | None], Atom
     others = {a for e in body.equations if role_of(e) not in (Role.PRODUCT, Role.COLLECTIVE) for a in e.inputs}
     others.update(body.outputs)
     first = len(body.inputs) - len(rows_of(loop))
-    changed = {i: v for i, v in enumerate(body.inputs) if i >= first and _is_narrow(v) and v not in others}
-    if not changed:
+    wide_inputs = {i: v for i, v in enumerate(body.inputs) if i >= first and _is_narrow(v) and v not in others}
+    if not wide_inputs:
         return eqn
-    wide = {v: Var(v.aval.update(dtype=_FLOAT)) for v in changed.values()}
+    wide = {v: Var(v.aval.update(dtype=_FLOAT)) for v in wide_inputs.values()}
     inputs = tuple(wide.get(v, v) for v in body.inputs)
     equations = tuple(
         Equation(
@@ -73,7 +73,7 @@ def _with_wide_rows(eqn: Equation, widened: Callable[[Atom, Source | None], Atom
     )
     new = with_wide_products(Program(inputs, equations, body.outputs, body.num_consts, body.name), target)
     start = loop.rows.start - first
-    operands = tuple(widened(a, eqn.source) if i - start in changed else a for i, a in enumerate(eqn.inputs))
+    operands = tuple(widened(a, eqn.source) if i - start in wide_inputs else a for i, a in enumerate(eqn.inputs))
     return map_programs(
         Equation(eqn.op, operands, eqn.outputs, eqn.params, eqn.source), lambda p: new if p is body else p
     )

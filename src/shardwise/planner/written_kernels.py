@@ -44,17 +44,19 @@ def with_written_kernels(program: Program, target: Target) -> Program:
     for i, eqn in enumerate(equations):
         for atom in eqn.inputs:
             readers.setdefault(atom, []).append(i)
-    found: list[Equation] = []
+    kernel_equations: list[Equation] = []
     for unit in _in_order(equations, calls):
-        found.append(_as_one(program, unit, free, readers) if _is_kernel(equations, unit) else equations[unit[0]])
+        kernel_equations.append(
+            _as_one(program, unit, free, readers) if _is_kernel(equations, unit) else equations[unit[0]]
+        )
     alone = {v for i in free for v in equations[i].outputs}
     read = set[Atom](program.outputs)
-    kept: list[Equation] = []
-    for eqn in reversed(found):  # what kernels make for themselves is nobody else's
+    kept_equations: list[Equation] = []
+    for eqn in reversed(kernel_equations):  # what kernels make for themselves is nobody else's
         if alone.isdisjoint(eqn.outputs) or not read.isdisjoint(eqn.outputs):
-            kept.append(eqn)
+            kept_equations.append(eqn)
             read.update(eqn.inputs)
-    return Program(program.inputs, tuple(reversed(kept)), program.outputs, program.num_consts, program.name)
+    return Program(program.inputs, tuple(reversed(kept_equations)), program.outputs, program.num_consts, program.name)
 
 
 def products_of_kernel(eqn: Equation) -> tuple[Product, ...]:
@@ -79,11 +81,11 @@ def kernel_seconds_of(eqn: Equation, far: float, near: float, chip: Chip) -> tup
     calls = _calls_in(kernel, eqn)
     if kernel.bytes_accessed is not None:
         far = kernel.bytes_accessed * calls
-        moved = far
+        moved_bytes = far
     else:
-        moved = far * kernel.again
+        moved_bytes = far * kernel.again
     steps = calls * math.prod(kernel.grid) if kernel.grid else 0.0
-    return work.product_flops, written_kernel_seconds(work, far, near, moved, steps, chip)
+    return work.product_flops, written_kernel_seconds(work, far, near, moved_bytes, steps, chip)
 
 
 def _work_of_call(eqn: Equation) -> Work:
@@ -130,14 +132,14 @@ def _is_kernel(equations: Sequence[Equation], unit: Sequence[int]) -> bool:
 
 def _from_nothing(equations: Sequence[Equation], mine: Sequence[int]) -> dict[int, None]:
     """Positions of equations of kernels that follow from no value: each kernel makes them for itself."""
-    made: set[Atom] = set()
-    found: dict[int, None] = {}
+    made_values: set[Atom] = set()
+    free_places: dict[int, None] = {}
     for i in mine:
         eqn = equations[i]
-        if all(a in made for a in eqn.inputs if isinstance(a, Var)) and eqn.op.region is None:
-            found[i] = None
-            made.update(eqn.outputs)
-    return found
+        if all(a in made_values for a in eqn.inputs if isinstance(a, Var)) and eqn.op.region is None:
+            free_places[i] = None
+            made_values.update(eqn.outputs)
+    return free_places
 
 
 def _calls(equations: Sequence[Equation], mine: Sequence[int], free: Collection[int]) -> list[list[int]]:
@@ -180,29 +182,29 @@ def _in_order(equations: Sequence[Equation], calls: Sequence[Sequence[int]]) -> 
     none: a collective between devices cuts them.
     """
     units = [tuple(call) for call in calls]
-    taken = {i for unit in units for i in unit}
-    units += [(i,) for i in range(len(equations)) if i not in taken]
+    unit_places = {i for unit in units for i in unit}
+    units += [(i,) for i in range(len(equations)) if i not in unit_places]
     makers: dict[Atom, int] = {v: u for u, unit in enumerate(units) for i in unit for v in equations[i].outputs}
-    missing: list[int] = []
+    missing_places: list[int] = []
     readers: list[list[int]] = [[] for _ in units]
     for u, unit in enumerate(units):
         before = {makers.get(a, u) for i in unit for a in equations[i].inputs} - {u}
-        missing.append(len(before))
+        missing_places.append(len(before))
         for w in before:
             readers[w].append(u)
-    ready = [(units[u][-1], u) for u, count in enumerate(missing) if not count]
+    ready = [(units[u][-1], u) for u, count in enumerate(missing_places) if not count]
     heapq.heapify(ready)
     order: list[tuple[int, ...]] = []
     while ready:
         _, u = heapq.heappop(ready)
         order.append(units[u])
         for reader in readers[u]:
-            missing[reader] -= 1
-            if not missing[reader]:
+            missing_places[reader] -= 1
+            if not missing_places[reader]:
                 heapq.heappush(ready, (units[reader][-1], reader))
     if len(order) == len(units):
         return order
-    cut = min([u for u in range(len(calls)) if missing[u]], key=lambda u: calls[u][0])
+    cut = min([u for u in range(len(calls)) if missing_places[u]], key=lambda u: calls[u][0])
     return _in_order(equations, [call for u, call in enumerate(calls) if u != cut])
 
 
@@ -212,11 +214,13 @@ def _as_one(
     """The equation of a call. `readers`: per value the positions of the equations that read it."""
     equations = program.equations
     inside = [equations[i] for i in (*_needed_equations(equations, call, free), *call)]
-    made = {v for eqn in inside for v in eqn.outputs}
-    reads = tuple(dict.fromkeys([a for eqn in inside for a in eqn.inputs if isinstance(a, Var) and a not in made]))
+    inner_results = {v for eqn in inside for v in eqn.outputs}
+    reads = tuple(
+        dict.fromkeys([a for eqn in inside for a in eqn.inputs if isinstance(a, Var) and a not in inner_results])
+    )
     own, results = set(call), set(program.outputs)
-    made_here = [v for i in call for v in equations[i].outputs]
-    writes = tuple([v for v in made_here if v in results or not own.issuperset(readers.get(v, ()))])
+    call_results = [v for i in call for v in equations[i].outputs]
+    writes = tuple([v for v in call_results if v in results or not own.issuperset(readers.get(v, ()))])
     last = next((equations[i] for i in call if equations[i].op.region is not None), equations[call[-1]])
     assert last.source is not None
     params: dict[str, Any] = {
@@ -229,12 +233,12 @@ def _as_one(
 def _needed_equations(equations: Sequence[Equation], call: Sequence[int], free: Collection[int]) -> Iterator[int]:
     """The equations without operands whose results a call reads."""
     makers: Mapping[Atom, int] = {v: i for i in free for v in equations[i].outputs}
-    found: set[int] = set()
-    waiting = list(call)
-    while waiting:
-        for atom in equations[waiting.pop()].inputs:
+    needed_places: set[int] = set()
+    waiting_places = list(call)
+    while waiting_places:
+        for atom in equations[waiting_places.pop()].inputs:
             i = makers.get(atom)
-            if i is not None and i not in found:
-                found.add(i)
-                waiting.append(i)
-    return iter(sorted(found))
+            if i is not None and i not in needed_places:
+                needed_places.add(i)
+                waiting_places.append(i)
+    return iter(sorted(needed_places))

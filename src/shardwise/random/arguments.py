@@ -27,19 +27,19 @@ from shardwise.sharding import Mesh, NamedSharding, get_concrete_mesh, use_mesh
 
 def float_dtype(name: str, dtype: Any, *, complex: bool = False) -> Any:
     """The dtype asked of a sampler of real (or complex) numbers; None means the default float. ValueError for others."""
-    found = check_requested(float if dtype is None else dtype, name)
-    if not issubdtype(found, np.inexact if complex else np.floating):
+    result_dtype = check_requested(float if dtype is None else dtype, name)
+    if not issubdtype(result_dtype, np.inexact if complex else np.floating):
         kinds = "a float or complex dtype" if complex else "a float dtype"
-        raise ValueError(f"dtype argument to `{name}` must be {kinds}, got {found.name}.")
-    return found
+        raise ValueError(f"dtype argument to `{name}` must be {kinds}, got {result_dtype.name}.")
+    return result_dtype
 
 
 def int_dtype(name: str, dtype: Any, error: type[Exception] = ValueError) -> Any:
     """The dtype asked of a sampler of integers; None means the default int. `error` for others."""
-    found = check_requested(int if dtype is None else dtype, name)
-    if not issubdtype(found, np.integer):
-        raise error(f"dtype argument to `{name}` must be an int dtype, got {found.name}.")
-    return found
+    result_dtype = check_requested(int if dtype is None else dtype, name)
+    if not issubdtype(result_dtype, np.integer):
+        raise error(f"dtype argument to `{name}` must be an int dtype, got {result_dtype.name}.")
+    return result_dtype
 
 
 def shape_of(x: Any) -> Shape:
@@ -56,10 +56,10 @@ def sample_shape(name: str, shape: Any, *parameters: Any) -> Shape:
     shapes = [shape_of(p) for p in parameters]
     if shape is None:
         return tuple(broadcast_shapes(*shapes)) if shapes else ()
-    wanted = shape_tuple(shape, name)
+    full_shape = shape_tuple(shape, name)
     if shapes:
-        check_shape(name, wanted, *shapes)
-    return wanted
+        check_shape(name, full_shape, *shapes)
+    return full_shape
 
 
 def check_shape(name: str, shape: Shape, *parameter_shapes: Shape) -> None:
@@ -153,16 +153,16 @@ def draw_floats(
 
     With `safe` the parameters' dtypes must go into `dtype` unharmed.
     """
-    checked = checked_key(name, key)
-    found = float_dtype(name, dtype, complex=complex)
-    wanted = sample_shape(name, shape, *parameters)
+    own_key = checked_key(name, key)
+    result_dtype = float_dtype(name, dtype, complex=complex)
+    full_shape = sample_shape(name, shape, *parameters)
     if safe:
-        check_safe(name, found, *parameters)
+        check_safe(name, result_dtype, *parameters)
     return draw_in_mesh(
         name,
         out_sharding,
-        len(wanted),
-        lambda sharding: draw(checked, *parameters, shape=wanted, dtype=found, sharding=sharding),
+        len(full_shape),
+        lambda sharding: draw(own_key, *parameters, shape=full_shape, dtype=result_dtype, sharding=sharding),
     )
 
 

@@ -235,11 +235,11 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     >>> jax.random.gumbel(jax.random.key(0), (2,)).shape
     (2,)
     """
-    checked, chosen = checked_key("gumbel", key), gumbel_mode(mode, "gumbel")
-    found, wanted = float_dtype("gumbel", dtype), shape_tuple(shape, "gumbel")
+    own_key, chosen = checked_key("gumbel", key), gumbel_mode(mode, "gumbel")
+    result_dtype, full_shape = float_dtype("gumbel", dtype), shape_tuple(shape, "gumbel")
     return draw_in_mesh(
         "gumbel",
         out_sharding,
-        len(wanted),
-        lambda sharding: _gumbel(checked, shape=wanted, dtype=found, mode=chosen, sharding=sharding),
+        len(full_shape),
+        lambda sharding: _gumbel(own_key, shape=full_shape, dtype=result_dtype, mode=chosen, sharding=sharding),
     )

@@ -86,13 +86,15 @@ def _by_rejection(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | 
         key, key_u, key_v = subkeys(key, 3)
         u = lax.sub(unit(key_u, lam.shape, _FLOAT32, sharding), 0.5)
         v = unit(key_v, lam.shape, _FLOAT32, sharding)
-        shifted = lax.sub(literal(0.5, _FLOAT32), lax.abs(u))
-        slope = lax.add(lax.div(lax.mul(a, 2.0), shifted), b)
+        shifted_values = lax.sub(literal(0.5, _FLOAT32), lax.abs(u))
+        slope = lax.add(lax.div(lax.mul(a, 2.0), shifted_values), b)
         k = lax.floor(lax.add(lax.add(lax.mul(slope, u), lam), 0.43))
-        s = lax.log(lax.div(lax.mul(v, inverse_alpha), lax.add(lax.div(a, lax.mul(shifted, shifted)), b)))
+        s = lax.log(lax.div(lax.mul(v, inverse_alpha), lax.add(lax.div(a, lax.mul(shifted_values, shifted_values)), b)))
         t = lax.sub(lax.sub(lax.mul(k, log_lam), lam), lax.lgamma(lax.add(k, 1.0)))
-        at_once = lax.bitwise_and(lax.ge(shifted, 0.07), lax.le(v, v_r))
-        outside = lax.bitwise_or(lax.lt(k, 0.0), lax.bitwise_and(lax.lt(shifted, 0.013), lax.gt(v, shifted)))
+        at_once = lax.bitwise_and(lax.ge(shifted_values, 0.07), lax.le(v, v_r))
+        outside = lax.bitwise_or(
+            lax.lt(k, 0.0), lax.bitwise_and(lax.lt(shifted_values, 0.013), lax.gt(v, shifted_values))
+        )
         accept = lax.bitwise_or(at_once, lax.bitwise_and(lax.bitwise_not(outside), lax.le(s, t)))
         return lax.add(steps, 1), choose(accept, k, out), lax.bitwise_or(accepted, accept), key
 
@@ -124,18 +126,18 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
     >>> jax.random.poisson(jax.random.key(0), 4.0, (4,)).shape
     (4,)
     """
-    checked, found = checked_key("poisson", key), int_dtype("poisson", dtype, TypeError)
-    generator = key_impl(checked)
+    own_key, result_dtype = checked_key("poisson", key), int_dtype("poisson", dtype, TypeError)
+    generator = key_impl(own_key)
     if generator != "threefry2x32":
         raise NotImplementedError(
             f"`poisson` is only implemented for the threefry2x32 RNG, not {generator}. Use a key of threefry2x32."
         )
-    wanted = sample_shape("poisson", shape, lam)
+    full_shape = sample_shape("poisson", shape, lam)
     return draw_in_mesh(
         "poisson",
         out_sharding,
-        len(wanted),
-        lambda sharding: _poisson(checked, lam, shape=wanted, dtype=found, sharding=sharding),
+        len(full_shape),
+        lambda sharding: _poisson(own_key, lam, shape=full_shape, dtype=result_dtype, sharding=sharding),
     )
 
 
@@ -202,13 +204,13 @@ def _by_btrs(key: Array, count: Array, prob: Array) -> Array:
         key, key_u, key_v = subkeys(key, 3)
         u = lax.sub(unit(key_u, prob.shape, dtype), const(0.5))
         v = unit(key_v, prob.shape, dtype)
-        shifted = lax.sub(const(0.5), lax.abs(u))
-        at_once = lax.bitwise_and(lax.ge(shifted, const(0.07)), lax.le(v, v_r))
-        slope = lax.add(lax.div(lax.mul(const(2), a), shifted), b)
+        shifted_values = lax.sub(const(0.5), lax.abs(u))
+        at_once = lax.bitwise_and(lax.ge(shifted_values, const(0.07)), lax.le(v, v_r))
+        slope = lax.add(lax.div(lax.mul(const(2), a), shifted_values), b)
         k = lax.floor(lax.add(lax.mul(slope, u), c))
         outside = lax.bitwise_or(lax.lt(k, const(0)), lax.gt(k, count))
         left = lax.add(lax.sub(count, k), const(1))
-        v = lax.log(lax.div(lax.mul(v, alpha), lax.add(lax.div(a, lax.mul(shifted, shifted)), b)))
+        v = lax.log(lax.div(lax.mul(v, alpha), lax.add(lax.div(a, lax.mul(shifted_values, shifted_values)), b)))
         bound = lax.add(at_mode, lax.mul(lax.add(count, const(1)), lax.log(lax.div(rest, left))))
         tilt = lax.log(lax.div(lax.mul(ratio, left), lax.add(k, const(1))))
         bound = lax.add(bound, lax.mul(lax.add(k, const(0.5)), tilt))
@@ -266,9 +268,9 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     >>> jax.random.binomial(jax.random.key(0), 10, 0.5, (4,)).shape
     (4,)
     """
-    checked, found = checked_key("binomial", key), float_dtype("binomial", dtype)
-    wanted = sample_shape("binomial", shape, n, p)
-    return _binomial(checked, n, _probabilities(p), shape=wanted, dtype=found)
+    own_key, result_dtype = checked_key("binomial", key), float_dtype("binomial", dtype)
+    full_shape = sample_shape("binomial", shape, n, p)
+    return _binomial(own_key, n, _probabilities(p), shape=full_shape, dtype=result_dtype)
 
 
 @sampler
@@ -300,7 +302,10 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     >>> jax.random.multinomial(jax.random.key(0), 10, jnp.array([0.5, 0.5])).shape
     (2,)
     """
-    checked, found = checked_key("multinomial", key), check_requested(float if dtype is None else dtype, "multinomial")
+    own_key, result_dtype = (
+        checked_key("multinomial", key),
+        check_requested(float if dtype is None else dtype, "multinomial"),
+    )
     operator.index(unroll)
     p, n = as_array(p), as_value(n)
     common = to_inexact(result_type(n, p))
@@ -308,7 +313,10 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     check_shape("multinomial", wanted, p.shape)
     check_shape("multinomial", wanted[:-1], tuple(n.shape))
     return _multinomial(
-        checked, broadcast_to(convert(n, common), wanted[:-1]), broadcast_to(convert(p, common), wanted), dtype=found
+        own_key,
+        broadcast_to(convert(n, common), wanted[:-1]),
+        broadcast_to(convert(p, common), wanted),
+        dtype=result_dtype,
     )
 
 
@@ -334,12 +342,12 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sha
     >>> jax.random.geometric(jax.random.key(0), 0.5, (4,)).shape
     (4,)
     """
-    checked, found = checked_key("geometric", key), int_dtype("geometric", dtype)
-    wanted = sample_shape("geometric", shape, p)
+    own_key, result_dtype = checked_key("geometric", key), int_dtype("geometric", dtype)
+    full_shape = sample_shape("geometric", shape, p)
     value = _probabilities(p)
     return draw_in_mesh(
         "geometric",
         out_sharding,
-        len(wanted),
-        lambda sharding: _geometric(checked, value, shape=wanted, dtype=found, sharding=sharding),
+        len(full_shape),
+        lambda sharding: _geometric(own_key, value, shape=full_shape, dtype=result_dtype, sharding=sharding),
     )

@@ -112,7 +112,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out
     >>> jax.random.dirichlet(jax.random.key(0), jnp.ones(3), (4,)).shape
     (4, 3)
     """
-    checked, found = checked_key("dirichlet", key), float_dtype("dirichlet", dtype)
+    own_key, result_dtype = checked_key("dirichlet", key), float_dtype("dirichlet", dtype)
     own = shape_of(alpha)
     if not own:
         raise ValueError("dirichlet requires alpha.ndim >= 1, got alpha.ndim == 0.")
@@ -122,7 +122,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out
         "dirichlet",
         out_sharding,
         len(wanted) + 1,
-        lambda sharding: _dirichlet(checked, alpha, shape=wanted + own[-1:], dtype=found, sharding=sharding),
+        lambda sharding: _dirichlet(own_key, alpha, shape=wanted + own[-1:], dtype=result_dtype, sharding=sharding),
     )
 
 
@@ -200,13 +200,13 @@ def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, 
     >>> jax.random.generalized_normal(jax.random.key(0), 2.0, (4,)).shape
     (4,)
     """
-    checked, found = checked_key("generalized_normal", key), float_dtype("generalized_normal", dtype)
-    wanted = shape_tuple(shape, "generalized_normal")
+    own_key, result_dtype = checked_key("generalized_normal", key), float_dtype("generalized_normal", dtype)
+    full_shape = shape_tuple(shape, "generalized_normal")
     return draw_in_mesh(
         "generalized_normal",
         out_sharding,
-        len(wanted),
-        lambda sharding: _generalized_normal(checked, p, shape=wanted, dtype=found, sharding=sharding),
+        len(full_shape),
+        lambda sharding: _generalized_normal(own_key, p, shape=full_shape, dtype=result_dtype, sharding=sharding),
     )
 
 
@@ -231,11 +231,11 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, ou
     >>> jnp.linalg.norm(jax.random.ball(jax.random.key(0), 3)) <= 1
     Array(True, dtype=bool)
     """
-    checked, found = checked_key("ball", key), float_dtype("ball", dtype)
-    wanted, size = shape_tuple(shape, "ball"), operator.index(d)
+    own_key, result_dtype = checked_key("ball", key), float_dtype("ball", dtype)
+    full_shape, size = shape_tuple(shape, "ball"), operator.index(d)
     return draw_in_mesh(
         "ball",
         out_sharding,
-        len(wanted) + 1,
-        lambda sharding: _ball(checked, p, d=size, shape=wanted, dtype=found, sharding=sharding),
+        len(full_shape) + 1,
+        lambda sharding: _ball(own_key, p, d=size, shape=full_shape, dtype=result_dtype, sharding=sharding),
     )

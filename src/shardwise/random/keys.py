@@ -320,12 +320,12 @@ def fold_in(key: Any, data: Any) -> Array:
     >>> jax.random.key_data(jax.random.fold_in(jax.random.key(0), 7)).shape
     (2,)
     """
-    checked = checked_key("fold_in", key)
+    own_key = checked_key("fold_in", key)
     if isinstance(data, int):
-        return _fold_in(checked, np.uint32(data))
+        return _fold_in(own_key, np.uint32(data))
     value = as_value(data)
     if value.ndim:
         raise TypeError(
             f"fold_in accepts a scalar, but was given an array of shape {value.shape} != (). Use jax.vmap for batching."
         )
-    return _fold_in(checked, convert(value, _UINT32))
+    return _fold_in(own_key, convert(value, _UINT32))

@@ -76,11 +76,11 @@ def multivariate_normal(
     """
     if method not in _METHODS:
         raise ValueError(f"multivariate_normal: method must be one of {_METHODS}, got {method!r}.")
-    checked = checked_key("multivariate_normal", key)
+    own_key = checked_key("multivariate_normal", key)
     mean, cov = as_array(mean), as_array(cov)
     common = to_inexact(result_type(mean, cov))
     mean, cov = convert(mean, common), convert(cov, common)
-    found = float_dtype("multivariate_normal", common if dtype is None else dtype)
+    result_dtype = float_dtype("multivariate_normal", common if dtype is None else dtype)
     if mean.ndim < 1 or cov.ndim < 2 or cov.shape[-2:] != mean.shape[-1:] * 2:
         raise ValueError(
             "multivariate_normal requires mean of shape (..., n) and cov of shape (..., n, n), got "
@@ -94,7 +94,7 @@ def multivariate_normal(
         out_sharding,
         len(wanted) + 1,
         lambda sharding: _multivariate_normal(
-            checked, mean, cov, shape=wanted, dtype=found, method=method, sharding=sharding
+            own_key, mean, cov, shape=wanted, dtype=result_dtype, method=method, sharding=sharding
         ),
     )
 
@@ -128,14 +128,16 @@ def orthogonal(
     >>> jax.random.orthogonal(jax.random.key(0), 3).shape
     (3, 3)
     """
-    checked = checked_key("orthogonal", key)
+    own_key = checked_key("orthogonal", key)
     rows = operator.index(n)
     columns = rows if m is None else operator.index(m)
-    found = float_dtype("orthogonal", dtype, complex=True)
-    wanted = shape_tuple(shape, "orthogonal")
+    result_dtype = float_dtype("orthogonal", dtype, complex=True)
+    full_shape = shape_tuple(shape, "orthogonal")
     return draw_in_mesh(
         "orthogonal",
         out_sharding,
-        len(wanted) + 2,
-        lambda sharding: _orthogonal(checked, rows=rows, columns=columns, shape=wanted, dtype=found, sharding=sharding),
+        len(full_shape) + 2,
+        lambda sharding: _orthogonal(
+            own_key, rows=rows, columns=columns, shape=full_shape, dtype=result_dtype, sharding=sharding
+        ),
     )

@@ -125,10 +125,10 @@ def lognormal(
     (4,)
     """
     if config.dialect.functions.lognormal_promotes:  # halves times the default float32 are float32
-        found = float_dtype("lognormal", dtype, complex=True)
-        dtype = result_type(found, as_value(sigma))
-        if dtype != found:
-            logs = normal(key, sample_shape("lognormal", shape, sigma), found, out_sharding=out_sharding)
+        result_dtype = float_dtype("lognormal", dtype, complex=True)
+        dtype = result_type(result_dtype, as_value(sigma))
+        if dtype != result_dtype:
+            logs = normal(key, sample_shape("lognormal", shape, sigma), result_dtype, out_sharding=out_sharding)
             return lax.exp(lax.mul(lax.convert_element_type(logs, dtype), parameter(sigma, logs.ndim, dtype)))
     return draw_floats(_lognormal, "lognormal", key, (sigma,), shape, dtype, out_sharding, complex=True)
 
@@ -154,9 +154,9 @@ def _double_sided_maxwell(key: Array, loc: Any, scale: Any, *, shape: Shape, dty
     key1, key2 = subkeys(key, 2)
     lengths = _maxwell(key1, shape=shape, dtype=dtype, sharding=None)
     signs = rademacher(key2, shape, dtype)
-    found = result_type(dtype, loc, scale)
-    loc, scale = (parameter(x, len(shape), found) for x in (loc, scale))
-    return lax.add(lax.mul(parameter(lax.mul(signs, lengths), len(shape), found), scale), loc)
+    result_dtype = result_type(dtype, loc, scale)
+    loc, scale = (parameter(x, len(shape), result_dtype) for x in (loc, scale))
+    return lax.add(lax.mul(parameter(lax.mul(signs, lengths), len(shape), result_dtype), scale), loc)
 
 
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
@@ -168,11 +168,11 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     >>> jax.random.double_sided_maxwell(jax.random.key(0), 0.0, 1.0, (4,)).shape
     (4,)
     """
-    checked = checked_key("double_sided_maxwell", key)
-    found = float_dtype("double_sided_maxwell", dtype)
+    own_key = checked_key("double_sided_maxwell", key)
+    result_dtype = float_dtype("double_sided_maxwell", dtype)
     parameters = sample_shape("double_sided_maxwell", None, loc, scale)
-    wanted = shape_tuple(shape, "double_sided_maxwell") or parameters
-    return _double_sided_maxwell(checked, loc, scale, shape=wanted + parameters, dtype=found)
+    full_shape = shape_tuple(shape, "double_sided_maxwell") or parameters
+    return _double_sided_maxwell(own_key, loc, scale, shape=full_shape + parameters, dtype=result_dtype)
 
 
 @sampler

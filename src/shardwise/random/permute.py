@@ -83,7 +83,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
     >>> jax.random.permutation(jax.random.key(0), 5)
     Array([0, 1, 4, 3, 2], dtype=int32)
     """
-    checked = checked_key("permutation", key)
+    own_key = checked_key("permutation", key)
     value = as_value(x)
     axis = dim_index(axis, value.ndim or 1, "permutation")
     if value.ndim:
@@ -91,13 +91,13 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
             "permutation",
             out_sharding,
             value.ndim,
-            lambda sharding: _permutation(checked, value, axis=axis, independent=independent, sharding=sharding),
+            lambda sharding: _permutation(own_key, value, axis=axis, independent=independent, sharding=sharding),
         )
     if not issubdtype(value.dtype, np.integer):
         raise TypeError(f"permutation: x must be an integer or at least 1-dimensional, got {x!r}.")
     n = _count(x, "permutation")
     return draw_in_mesh(
-        "permutation", out_sharding, 1, lambda sharding: _permuted_range(checked, n=n, sharding=sharding)
+        "permutation", out_sharding, 1, lambda sharding: _permuted_range(own_key, n=n, sharding=sharding)
     )
 
 
@@ -163,16 +163,16 @@ def choice(
     >>> jax.random.choice(jax.random.key(0), jnp.array([10, 20, 30]), (2,), replace=False)
     Array([10, 20], dtype=int32)
     """
-    checked = checked_key("choice", key)
+    own_key = checked_key("choice", key)
     if not isinstance(shape, Sequence):
         raise TypeError(f"choice: shape must be a sequence of ints, got {shape!r}.")
-    wanted = shape_tuple(shape, "choice")
+    full_shape = shape_tuple(shape, "choice")
     value = as_value(a)
     axis = dim_index(axis, value.ndim, "choice") if value.ndim else 0
     n = value.shape[axis] if value.ndim else _count(a, "choice")
-    draws = math.prod(wanted)
+    draws = math.prod(full_shape)
     if not draws:
-        return lax.full(wanted, 0, value.dtype)
+        return lax.full(full_shape, 0, value.dtype)
     if n <= 0:
         raise ValueError(
             f"choice: there is nothing to draw from: a has {n} elements. It must have more than 0 unless no samples "
@@ -190,10 +190,10 @@ def choice(
             )
         arrays.append(as_array(convert(weights, to_inexact(weights.dtype))))
     return _choice(
-        checked,
+        own_key,
         *arrays,
         n=n,
-        shape=wanted,
+        shape=full_shape,
         replace=bool(replace),
         weighted=p is not None,
         axis=axis,
@@ -256,7 +256,7 @@ def categorical(
     >>> jax.random.categorical(jax.random.key(0), jnp.log(jnp.array([0.1, 0.9])), shape=(4,))
     Array([1, 1, 1, 1], dtype=int32)
     """
-    checked, chosen = checked_key("categorical", key), gumbel_mode(mode, "categorical")
+    own_key, chosen = checked_key("categorical", key), gumbel_mode(mode, "categorical")
     value = as_array(logits)
     axis = dim_index(axis, value.ndim, "categorical")
     batch = shape_of(value)[:axis] + shape_of(value)[axis + 1 :]
@@ -268,6 +268,6 @@ def categorical(
         out_sharding,
         len(wanted),
         lambda sharding: _categorical(
-            checked, floats, shape=wanted, axis=axis, replace=bool(replace), mode=chosen, sharding=sharding
+            own_key, floats, shape=wanted, axis=axis, replace=bool(replace), mode=chosen, sharding=sharding
         ),
     )

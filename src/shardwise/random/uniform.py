@@ -66,16 +66,16 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     >>> jax.random.bits(jax.random.key(0), (2,))
     Array([4070199207, 4202968722], dtype=uint32)
     """
-    checked = checked_key("bits", key)
-    found = default_dtype("u") if dtype is None else check_requested(dtype, "bits")
-    if not issubdtype(found, np.unsignedinteger):
-        raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {found.name}.")
-    wanted = shape_tuple(shape, "bits")
+    own_key = checked_key("bits", key)
+    result_dtype = default_dtype("u") if dtype is None else check_requested(dtype, "bits")
+    if not issubdtype(result_dtype, np.unsignedinteger):
+        raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {result_dtype.name}.")
+    full_shape = shape_tuple(shape, "bits")
     return draw_in_mesh(
         "bits",
         out_sharding,
-        len(wanted),
-        lambda sharding: _bits(checked, bit_width=8 * found.itemsize, shape=wanted, sharding=sharding),
+        len(full_shape),
+        lambda sharding: _bits(own_key, bit_width=8 * result_dtype.itemsize, shape=full_shape, sharding=sharding),
     )
 
 
@@ -161,20 +161,20 @@ def uniform(
     >>> jax.random.uniform(jax.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    checked = checked_key("uniform", key)
-    found = float_dtype("uniform", dtype)
-    wanted = shape_tuple(shape, "uniform")
+    own_key = checked_key("uniform", key)
+    result_dtype = float_dtype("uniform", dtype)
+    full_shape = shape_tuple(shape, "uniform")
 
     def sample(sharding: NamedSharding | None) -> Array:
-        if _is_shown(found):
-            return _shown_uniform(typed_key(checked), minval, maxval, wanted, found, sharding)
+        if _is_shown(result_dtype):
+            return _shown_uniform(typed_key(own_key), minval, maxval, full_shape, result_dtype, sharding)
         if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)) and minval == 0 and maxval == 1:
-            return _uniform(checked, shape=wanted, dtype=found, sharding=sharding)
-        return _uniform_between(checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding)
+            return _uniform(own_key, shape=full_shape, dtype=result_dtype, sharding=sharding)
+        return _uniform_between(own_key, minval, maxval, shape=full_shape, dtype=result_dtype, sharding=sharding)
 
-    numbers = draw_in_mesh("uniform", out_sharding, len(wanted), sample)
+    numbers = draw_in_mesh("uniform", out_sharding, len(full_shape), sample)
     around = shape_of(minval)
-    return reshape(numbers, around) if around and not wanted else numbers
+    return reshape(numbers, around) if around and not full_shape else numbers
 
 
 # -- integers ------------------------------------------------------------------------------------------------------------------------
@@ -257,14 +257,14 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
     >>> jax.random.randint(jax.random.key(0), (4,), 0, 10)
     Array([9, 0, 2, 3], dtype=int32)
     """
-    checked = checked_key("randint", key)
-    found = int_dtype("randint", dtype, TypeError)
-    wanted = shape_tuple(shape, "randint")
+    own_key = checked_key("randint", key)
+    result_dtype = int_dtype("randint", dtype, TypeError)
+    full_shape = shape_tuple(shape, "randint")
     return draw_in_mesh(
         "randint",
         out_sharding,
-        len(wanted),
-        lambda sharding: _randint(checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding),
+        len(full_shape),
+        lambda sharding: _randint(own_key, minval, maxval, shape=full_shape, dtype=result_dtype, sharding=sharding),
     )
 
 
@@ -300,16 +300,18 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, o
     """
     if mode not in ("high", "low"):
         raise ValueError(f"bernoulli: got mode={mode!r}, expected 'high' or 'low'.")
-    checked = checked_key("bernoulli", key)
+    own_key = checked_key("bernoulli", key)
     value = as_value(p)
     if not issubdtype(value.dtype, np.floating):
         raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {value.dtype.name}.")
-    wanted = sample_shape("bernoulli", shape, value)
+    full_shape = sample_shape("bernoulli", shape, value)
     return draw_in_mesh(
         "bernoulli",
         out_sharding,
-        len(wanted),
-        lambda sharding: _bernoulli(checked, convert(value, value.dtype), shape=wanted, mode=mode, sharding=sharding),
+        len(full_shape),
+        lambda sharding: _bernoulli(
+            own_key, convert(value, value.dtype), shape=full_shape, mode=mode, sharding=sharding
+        ),
     )
 
 
@@ -326,12 +328,12 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     >>> jax.random.rademacher(jax.random.key(0), (4,))
     Array([-1, -1,  1,  1], dtype=int32)
     """
-    checked = checked_key("rademacher", key)
-    found = check_requested(int if dtype is None else dtype, "rademacher")
-    wanted = shape_tuple(shape, "rademacher")
+    own_key = checked_key("rademacher", key)
+    result_dtype = check_requested(int if dtype is None else dtype, "rademacher")
+    full_shape = shape_tuple(shape, "rademacher")
     return draw_in_mesh(
         "rademacher",
         out_sharding,
-        len(wanted),
-        lambda sharding: _rademacher(checked, shape=wanted, dtype=found, sharding=sharding),
+        len(full_shape),
+        lambda sharding: _rademacher(own_key, shape=full_shape, dtype=result_dtype, sharding=sharding),
     )

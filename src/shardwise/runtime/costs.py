@@ -58,7 +58,7 @@ SMALL_PRODUCT: Final = 1 << 22
 # Bytes of a matrix beyond which products of a few rows read it in layers of rows: it is more than the nearest cache holds, and a strip of
 # its columns is a line of each row. f32[192] times [192, 768] and back takes 21 us so, else 40; of two rows 23, else 29; of four both 40.
 NEAREST_CACHE: Final = 1 << 15
-# Elements of a copy whose rows are columns of what is copied, from which squares of vectors are transposed in registers: 512 x 512 take
+# Elements of a copy whose rows are columns of its source, from which squares of vectors are transposed in registers: 512 x 512 take
 # 54 us so, 111 element by element; the text of a square is as long as that of a hundred elements.
 SMALL_TURNED: Final = 1 << 12
 # Multiplications of triangular systems: up to here substitution takes a sixth to half of the time of LAPACK's blocks,
@@ -334,7 +334,7 @@ RING_BYTES: Final = 1 << 20
 # Additions and multiplications of the product for each of these bytes: then its parts, which write the result one by one, are
 # products of 64 rows or more beside a message each.
 RING_OPERATIONS_PER_BYTE: Final = 32
-# Bytes on a device of what a loop exchanges of its constants, up to which it is exchanged once, before the loop: it then stays in
+# Bytes on a device of a loop's exchanged constants, up to which they are exchanged once, before the loop: they then stay in
 # memory during the loop.
 HOISTED_BYTES: Final = 1 << 26
 # Bytes up to which a sum over devices that a loop stacks is taken behind the loop, for all rounds at once: latencies count more than that

@@ -1,4 +1,4 @@
-"""Collectives on plain lists: what each device of a group gets, given what each brings.
+"""Collectives on plain lists: from the operand of each device of a group to its result.
 
 This is the meaning of the collectives written down a second time (`Collective.exchange`), without blocks or leading dims. The stepped
 executor runs on it, and is thereby a check of the batched one. Devices of a group are listed in row-major order of the axes.
@@ -45,13 +45,12 @@ def exchange(op: Op, operands: Operands, params: Params, mapped: Mapped = ()) ->
 
 def _by_kernel(op: Op, operands: Operands, params: Params) -> list[Ndarray]:
     """A collective that has no second definition: its own block kernel, on a grid of one axis for the group."""
-    assert op.kernel is not None
     n = len(operands)
     axes = tuple(params["axes"])
     env = Env(axes, (n,) + (1,) * (len(axes) - 1))
     lead = (n,) + (1,) * (len(axes) - 1)
     blocks = [np.stack(xs).reshape(*lead, *xs[0].shape) for xs in zip(*operands, strict=True)]
     given = {**params, "sizes": lead} if "sizes" in params else dict(params)
-    out = op.kernel(env, *blocks, **given)
+    out = op.block_kernel(env, *blocks, **given)
     rows = np.broadcast_to(out, (*lead, *out.shape[len(axes) :])).reshape(n, *out.shape[len(axes) :])
     return list(rows)

@@ -257,11 +257,9 @@ def kernel_of(eqn: Equation, env: Env) -> Callable[..., Any]:
     if op.compile is not None:
         types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
         return op.compile(env, *types, dict(eqn.params))
-    if op.kernel is None:
-        if op.ufunc is not None:
-            return op.ufunc
-        raise TypeError(f"op {op.name} has no kernel; it should have been rewritten before execution")
-    return partial(op.kernel, env, **eqn.params)
+    if op.kernel is None and op.ufunc is not None:
+        return op.ufunc
+    return partial(op.block_kernel, env, **eqn.params)
 
 
 def _last_uses(program: Program) -> dict[Var, int]:

@@ -101,7 +101,7 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
     if op.steps is not None:
         return (yield from op.steps(eqn, operands, lambda program, values: device_steps(program, values, env)))
     if op.absorbs is not None and params.get("sum_axes"):
-        part = np.asarray(op.kernel(env, *operands, **{**params, "sum_axes": ()}))  # type: ignore[misc]
+        part = np.asarray(op.block_kernel(env, *operands, **{**params, "sum_axes": ()}))
         reduction = {"axes": params["sum_axes"], "kind": op.reduction_of(params), "groups": None}
         return [(yield CollectiveCall(op.absorbs, (part,), reduction, eqn.source))]
     if op.ufunc is not None:

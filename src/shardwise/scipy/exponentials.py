@@ -56,8 +56,8 @@ def logsumexp(
     top = lax.reduce_max(lax.stop_gradient(real), dims)
     top = lax.pmax(top, names) if names else top
     top = choose(lax.is_finite(top), top, 0.0)
-    kept = tuple(d for d in range(x.ndim) if d not in dims)
-    spread = lax.broadcast_in_dim(convert(top, x.dtype), shape, kept)
+    kept_dims = tuple(d for d in range(x.ndim) if d not in dims)
+    spread = lax.broadcast_in_dim(convert(top, x.dtype), shape, kept_dims)
     terms = lax.exp(lax.sub(x, spread))
     for w in weights:
         terms = lax.mul(terms, w)
@@ -93,15 +93,15 @@ def log_softmax(x: Any, /, *, axis: Axis = None) -> Array:
     Array([-1.313, -0.313], dtype=float32)
     """
     v = strong(*inexact_operands("log_softmax", x))
-    _, total, shifted = _exponentials(v, axis)
-    return lax.sub(shifted, lax.log(total))
+    _, total, shifted_values = _exponentials(v, axis)
+    return lax.sub(shifted_values, lax.log(total))
 
 
 def _exponentials(x: Array, axis: Axis) -> tuple[Array, Array, Array]:
     """exp(x - max) and its sum, spread over the reduced dims; x - max."""
     dims = canonical_axes(axis, x.ndim)
-    kept = tuple(d for d in range(x.ndim) if d not in dims)
-    spread = lambda v: lax.broadcast_in_dim(v, x.shape, kept)  # noqa: E731
-    shifted = lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims))))
-    terms = lax.exp(shifted)
-    return terms, spread(lax.reduce_sum(terms, dims)), shifted
+    kept_dims = tuple(d for d in range(x.ndim) if d not in dims)
+    spread = lambda v: lax.broadcast_in_dim(v, x.shape, kept_dims)  # noqa: E731
+    shifted_values = lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims))))
+    terms = lax.exp(shifted_values)
+    return terms, spread(lax.reduce_sum(terms, dims)), shifted_values

@@ -87,10 +87,10 @@ def _idct(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
     plain = x / _along(_ortho(size, x.dtype), axis, x.ndim) if norm == "ortho" else x
     angle = np.exp(0.5j * np.pi * np.arange(size) / size)
     mirror = jnp.flip(plain, axis)
-    shifted = jnp.concatenate([jnp.zeros_like(_first(plain, axis)), mirror[_cut(axis, x.ndim, size - 1)]], axis)
+    shifted_values = jnp.concatenate([jnp.zeros_like(_first(plain, axis)), mirror[_cut(axis, x.ndim, size - 1)]], axis)
     wide = to_complex(x.dtype)
     spectrum = (
-        lax.complex(*(v.astype(np.finfo(wide).dtype) for v in (plain, -shifted)))
+        lax.complex(*(v.astype(np.finfo(wide).dtype) for v in (plain, -shifted_values)))
         * _along(angle, axis, x.ndim).astype(wide)
         / 2
     )

@@ -50,15 +50,15 @@ def _legendre_slopes(p: Any, z: Any) -> Any:
     """
     highest = p.shape[0] - 1
     order, degree, _ = np.ogrid[: highest + 1, : highest + 1, :1]
-    shifted = lambda x, by: jnp.pad(x, ((max(-by, 0), max(by, 0)), (0, 0), (0, 0)))[max(by, 0) :][: highest + 1]  # noqa: E731
+    shift = lambda x, by: jnp.pad(x, ((max(-by, 0), max(by, 0)), (0, 0), (0, 0)))[max(by, 0) :][: highest + 1]  # noqa: E731
     factor = lambda x: jnp.asarray(x, z.dtype)  # noqa: E731
     lower = jnp.pad(p, ((0, 0), (1, 0), (0, 0)))[:, :-1]
-    pair = shifted(lower, 1) + factor((degree + order - 1) * (degree + order)) * shifted(lower, -1)
+    pair = shift(lower, 1) + factor((degree + order - 1) * (degree + order)) * shift(lower, -1)
     over_sine = factor(-0.5 / np.maximum(order, 1)) * pair
-    slopes = 0.5 * (factor((degree + order) * (degree - order + 1)) * shifted(over_sine, -1) - shifted(over_sine, 1))
+    slopes = 0.5 * (factor((degree + order) * (degree - order + 1)) * shift(over_sine, -1) - shift(over_sine, 1))
     steps = factor(degree * (degree + 1))
-    slopes = jnp.where(order == 0, 0.5 * (shifted(lower, 2) + steps * lower), slopes)
-    steep = 0.5 / jnp.sqrt(1 - z * z) * (steps * shifted(p, -1) - shifted(p, 1))
+    slopes = jnp.where(order == 0, 0.5 * (shift(lower, 2) + steps * lower), slopes)
+    steep = 0.5 / jnp.sqrt(1 - z * z) * (steps * shift(p, -1) - shift(p, 1))
     return jnp.where(order == 1, jnp.where(degree == 0, 0, steep), slopes)
 
 

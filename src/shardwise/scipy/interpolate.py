@@ -100,10 +100,10 @@ class RegularGridInterpolator:
 
 def _rebuild(aux: tuple[str, bool], children: tuple[Any, Any, Any]) -> RegularGridInterpolator:
     """The object with these leaves, unchecked: they may be placeholders."""
-    made = object.__new__(RegularGridInterpolator)
-    made.method, made.bounds_error = aux
-    made.grid, made.values, made.fill_value = children
-    return made
+    instance = object.__new__(RegularGridInterpolator)
+    instance.method, instance.bounds_error = aux
+    instance.grid, instance.values, instance.fill_value = children
+    return instance
 
 
 register_pytree_node(

@@ -211,8 +211,8 @@ def fiedler_companion(a: Any) -> Array:
         ones[i, i + 2 : i + 3] = True
     first = lax.slice_in_dim(x, 0, 1, axis=-1)
     over = lax.neg(lax.div(x, lax.broadcast_in_dim(first, x.shape, range(x.ndim))))
-    padded = lax.concatenate([over, lax.full_like(first, 0)], x.ndim - 1)
-    entries = lax.reshape(take(padded, chosen.reshape(-1), axis=-1), (*x.shape[:-1], n, n))
+    padded_values = lax.concatenate([over, lax.full_like(first, 0)], x.ndim - 1)
+    entries = lax.reshape(take(padded_values, chosen.reshape(-1), axis=-1), (*x.shape[:-1], n, n))
     result = lax.add(entries, as_array(np.broadcast_to(ones.astype(x.dtype), entries.shape)))
     return as_array(convert(result, x.dtype, x.weak_type and not n))
 
@@ -371,12 +371,12 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     """
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.")
-    wanted = default_dtype("c") if dtype is None else check_requested(dtype, "dft")
-    if not issubdtype(wanted, np.complexfloating):
-        raise ValueError(f"dtype must be a complex floating-point type; got {wanted}.")
+    result_dtype = default_dtype("c") if dtype is None else check_requested(dtype, "dft")
+    if not issubdtype(result_dtype, np.complexfloating):
+        raise ValueError(f"dtype must be a complex floating-point type; got {result_dtype}.")
     i = np.arange(n)
     out = np.exp(-2j * np.pi * (i[:, None] * i % max(n, 1)) / max(n, 1))
-    return _constant(out / {None: 1, "sqrtn": np.sqrt(max(n, 1)), "n": max(n, 1)}[scale], canonicalize(wanted))
+    return _constant(out / {None: 1, "sqrtn": np.sqrt(max(n, 1)), "n": max(n, 1)}[scale], canonicalize(result_dtype))
 
 
 def block_diag(*arrs: Any) -> Array:

@@ -21,9 +21,9 @@ from shardwise.ops.rules.convert import wide_float
 
 def inexact_operands(name: str, *xs: Any) -> list[Array]:
     """The arguments with one floating or complex dtype, broadcast to one shape. Python ints may be as large as floats."""
-    promoted = promote_to_inexact(name, *map(wide_float, xs))
-    shape = broadcast_shapes(*(x.shape for x in promoted))
-    return [broadcast_to_shape(x, shape) for x in promoted]
+    promoted_values = promote_to_inexact(name, *map(wide_float, xs))
+    shape = broadcast_shapes(*(x.shape for x in promoted_values))
+    return [broadcast_to_shape(x, shape) for x in promoted_values]
 
 
 def as_arrays(*xs: Any) -> list[Any]:

@@ -118,13 +118,7 @@ def _spectra(
         empty = jnp.zeros(signals[0].shape, real_dtype)
         return empty, empty, jnp.moveaxis(empty.astype(result_dtype), -1, axis)
     weights, n = _window(window, _positive("nperseg", nperseg), signals[0].shape[-1], dtype)
-    overlap = n // 2 if noverlap is None else operator.index(noverlap)
-    size = n if nfft is None else operator.index(nfft)
-    if size < n:
-        raise ValueError("nfft must be greater than or equal to nperseg.")
-    if overlap >= n:
-        raise ValueError("noverlap must be less than nperseg.")
-    step = n - overlap
+    step, size = _step_and_size(n, noverlap, nfft)
     onesided = return_onesided and not issubdtype(dtype, np.complexfloating)
     if return_onesided and not onesided:
         warnings.warn("Input data is complex, switching to return_onesided=False", stacklevel=3)
@@ -148,6 +142,17 @@ def _spectra(
         times = times - n / 2 / fs
     # [..., windows, frequencies]: frequencies take the place of the samples.
     return frequencies, times, jnp.moveaxis(jnp.swapaxes(result, -1, -2), -2, axis)
+
+
+def _step_and_size(n: int, noverlap: Any, nfft: Any) -> tuple[int, int]:
+    """From one window of `n` samples to the next, and how many points are transformed."""
+    overlap = n // 2 if noverlap is None else operator.index(noverlap)
+    size = n if nfft is None else operator.index(nfft)
+    if size < n:
+        raise ValueError("nfft must be greater than or equal to nperseg.")
+    if overlap >= n:
+        raise ValueError("noverlap must be less than nperseg.")
+    return n - overlap, size
 
 
 def _powers(parts: list[Any], scale: Any, points: int | None) -> Any:
@@ -327,8 +332,8 @@ def istft(
     weights, _ = _window(window, n, None, jnp.real(frames).dtype)
     if weights.size != n:
         raise ValueError(f"window must have length of {n}")
-    scaled = (jnp.sum(weights) * weights).astype(frames.dtype)
-    x = _overlap_add(frames * scaled.reshape((1,) * (frames.ndim - 1) + (n,)), n - overlap)
+    scaled_values = (jnp.sum(weights) * weights).astype(frames.dtype)
+    x = _overlap_add(frames * scaled_values.reshape((1,) * (frames.ndim - 1) + (n,)), n - overlap)
     cover = _overlap_add(jnp.broadcast_to(weights * weights, frames.shape[-2:]), n - overlap)
     if boundary:
         x, cover = (lax.slice_in_dim(v, n // 2, -(n // 2), axis=-1) for v in (x, cover))

@@ -265,8 +265,8 @@ _default_device = config.setting("jax_default_device")
 
 
 def _check_device_count(old: int, new: int) -> None:
-    planned = _client is not None and _client.stands_for_all  # its devices are not CPUs
-    if _client is not None and not planned and (old != new or not config.dialect.devices.count_may_be_repeated):
+    is_planned = _client is not None and _client.stands_for_all  # its devices are not CPUs
+    if _client is not None and not is_planned and (old != new or not config.dialect.devices.count_may_be_repeated):
         raise ConfigFrozenError(
             "jax_num_cpu_devices config should be updated before backends are initialized, i.e. before any operation "
             f"is executed; {_client.local_device_count()} device(s) exist already. Set it right after the import."

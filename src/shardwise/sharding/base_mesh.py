@@ -273,9 +273,9 @@ class AbstractMesh(BaseMesh):
             raise ValueError(f"AbstractMesh needs one name per axis; got axis_sizes={sizes} and axis_names={names}.")
         types = checked_types(axis_types, names, "AbstractMesh")
         key = (sizes, names, types, abstract_device)
-        known = _abstract_meshes.get(key)
-        if known is not None:
-            return known
+        known_mesh = _abstract_meshes.get(key)
+        if known_mesh is not None:
+            return known_mesh
         self = object.__new__(cls)
         self._fill(sizes, names, types)
         object.__setattr__(self, "abstract_device", abstract_device)

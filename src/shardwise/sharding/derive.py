@@ -51,12 +51,12 @@ def spec_of_tiling(axis_names: tuple[object, ...], axis_sizes: tuple[int, ...], 
     if tiling.mesh_shape == axis_sizes:
         dims = tiling.dims
     else:
-        refined = common_refinement(axis_sizes, tiling)
-        if refined is None:
+        refinement = common_refinement(axis_sizes, tiling)
+        if refinement is None:
             return None
-        _, (mesh_parts, tiling_parts) = refined
+        _, (mesh_parts, tiling_parts) = refinement
         whole_axis = {parts: axis for axis, parts in enumerate(mesh_parts) if parts}
-        found = []
+        names = []
         for axes in tiling.dims:
             fine = tuple(part for axis in axes for part in tiling_parts[axis])
             dim = []
@@ -66,8 +66,8 @@ def spec_of_tiling(axis_names: tuple[object, ...], axis_sizes: tuple[int, ...], 
                     return None
                 dim.append(whole_axis[matches[0]])
                 fine = fine[len(matches[0]) :]
-            found.append(tuple(dim))
-        dims = tuple(found)
+            names.append(tuple(dim))
+        dims = tuple(names)
     entries = [tuple(axis_names[axis] for axis in axes if axis_sizes[axis] > 1) for axes in dims]
     while entries and not entries[-1]:
         entries.pop()

@@ -288,14 +288,14 @@ def configured_device_count() -> int:
     count = config.read("jax_num_cpu_devices")
     if count == -1:
         flags = os.environ.get("XLA_FLAGS", "")
-        found = re.findall(r"--xla_force_host_platform_device_count=(\S*)", flags)
-        if not found:
+        counts = re.findall(r"--xla_force_host_platform_device_count=(\S*)", flags)
+        if not counts:
             return 1
         try:
-            count = int(found[-1])
+            count = int(counts[-1])
         except ValueError:
             raise RuntimeError(
-                f"XLA_FLAGS asks for {found[-1]!r} CPU devices; --xla_force_host_platform_device_count takes a number."
+                f"XLA_FLAGS asks for {counts[-1]!r} CPU devices; --xla_force_host_platform_device_count takes a number."
             ) from None
     if count < 1:
         raise RuntimeError(f"jax_num_cpu_devices is {count}, but a backend needs at least one device.")

@@ -66,7 +66,7 @@ class SdyShardingRule:
         self.need_replication_factors = tuple(need_replication_factors)
         self.permutation_factors = tuple(permutation_factors)
         self.factor_sizes = dict(factor_sizes)
-        known = {
+        known_factors = {
             name
             for mapping in (*self.operand_mappings, *self.result_mappings)
             for dim in mapping
@@ -74,7 +74,7 @@ class SdyShardingRule:
         }
         special = (*self.reduction_factors, *self.need_replication_factors, *self.permutation_factors)
         for name in (*special, *self.factor_sizes):
-            if name not in known:
+            if name not in known_factors:
                 raise ValueError(f"factor {name!r} has a size or a special kind, but no array of the rule has it")
         if len(set(special)) < len(special):
             raise ValueError(f"a factor has one kind; of {special} some are listed twice")
@@ -97,18 +97,23 @@ class SdyShardingRule:
             tuple(_dims(m, len(shape)) for m, shape in zip(mappings, shapes, strict=True))
             for mappings, shapes in ((self.operand_mappings, in_shapes), (self.result_mappings, out_shapes))
         )
-        replicated, permuted = frozenset(self.need_replication_factors), frozenset(self.permutation_factors)
-        return rule_of_names(ins, outs, tuple(in_shapes), tuple(out_shapes), self.factor_sizes, replicated, permuted)
+        replicated_factors, permuted_factors = (
+            frozenset(self.need_replication_factors),
+            frozenset(self.permutation_factors),
+        )
+        return rule_of_names(
+            ins, outs, tuple(in_shapes), tuple(out_shapes), self.factor_sizes, replicated_factors, permuted_factors
+        )
 
 
 def _dims(mapping: ArrayMapping, rank: int) -> tuple[tuple[str, ...], ...]:
     """The names of each dim's factors for a value of that rank."""
-    leading = [dim for dim in mapping if isinstance(dim, str) and dim.startswith(BATCHING)]
-    extra = rank - (len(mapping) - len(leading))
-    if extra < 0 or (extra and not leading):
+    batch_dims = [dim for dim in mapping if isinstance(dim, str) and dim.startswith(BATCHING)]
+    extra = rank - (len(mapping) - len(batch_dims))
+    if extra < 0 or (extra and not batch_dims):
         raise ValueError(f"the sharding rule has {len(mapping)} dims for a value of rank {rank}")
-    batch = [(f"{leading[0]}{i}",) for i in range(extra)] if leading else []
-    rest = [tuple(dim) if isinstance(dim, CompoundFactor) else (dim,) for dim in mapping if dim not in leading]
+    batch = [(f"{batch_dims[0]}{i}",) for i in range(extra)] if batch_dims else []
+    rest = [tuple(dim) if isinstance(dim, CompoundFactor) else (dim,) for dim in mapping if dim not in batch_dims]
     return (*batch, *rest)
 
 

@@ -158,9 +158,9 @@ class HloSharding:
         if tiling.is_replicated:
             return HloSharding(_Type.REPLICATED)
         order = [axis for axes in tiling.dims for axis in axes] + list(tiling.replicated_axes)
-        kept = [axis for axis in range(len(tiling.mesh_shape)) if tiling.mesh_shape[axis] > 1]
-        reshape = tuple(tiling.mesh_shape[axis] for axis in kept)
-        perm = tuple(kept.index(axis) for axis in order if tiling.mesh_shape[axis] > 1)
+        split_axes = [axis for axis in range(len(tiling.mesh_shape)) if tiling.mesh_shape[axis] > 1]
+        reshape = tuple(tiling.mesh_shape[axis] for axis in split_axes)
+        perm = tuple(split_axes.index(axis) for axis in order if tiling.mesh_shape[axis] > 1)
         copies = tiling.num_devices // math.prod(tiling.ways)
         shape = tiling.ways + ((copies,) if copies > 1 else ())
         numbers = np.arange(tiling.num_devices).reshape(reshape).transpose(perm).reshape(shape)
@@ -302,9 +302,9 @@ def _merged_iota(reshape: Shape, perm: Shape) -> tuple[Shape, Shape]:
             runs.append([axis])
     if not runs:
         return (1,), (0,)
-    ordered = sorted(runs)
-    sizes = tuple(math.prod(reshape[axis] for axis in run) for run in ordered)
-    return sizes, tuple(ordered.index(run) for run in runs)
+    sorted_runs = sorted(runs)
+    sizes = tuple(math.prod(reshape[axis] for axis in run) for run in sorted_runs)
+    return sizes, tuple(sorted_runs.index(run) for run in runs)
 
 
 _TILED_PATTERN = re.compile(
@@ -316,31 +316,31 @@ _TILED_PATTERN = re.compile(
 
 def _parse(text: str) -> OpSharding:
     op = OpSharding()
-    stripped = text.strip()
+    body = text.strip()
     for kind, plain in _PLAIN.items():
-        if stripped == plain:
+        if body == plain:
             op.type = kind
             return op
-    maximal = re.fullmatch(r"\{maximal device=(\d+)\}", stripped)
+    maximal = re.fullmatch(r"\{maximal device=(\d+)\}", body)
     if maximal:
         op.type = _Type.MAXIMAL
         op.tile_assignment_dimensions, op.tile_assignment_devices = [1], [int(maximal[1])]
         return op
-    tiled = _TILED_PATTERN.fullmatch(stripped)
-    if tiled is None:
+    match = _TILED_PATTERN.fullmatch(body)
+    if match is None:
         raise ValueError(
             f"{text!r} is no sharding; expected a form such as '{{replicated}}', '{{maximal device=0}}' or "
             "'{devices=[2,1,4]<=[8] last_tile_dim_replicate}'."
         )
 
     def numbers(group: str) -> list[int]:
-        return [int(number) for number in tiled[group].split(",")] if tiled[group] else []
+        return [int(number) for number in match[group].split(",")] if match[group] else []
 
     op.type = _Type.OTHER
     op.tile_assignment_dimensions = numbers("shape")
     op.tile_assignment_devices = numbers("devices")
     op.iota_reshape_dims, op.iota_transpose_perm = numbers("reshape"), numbers("perm")
-    op.replicate_on_last_tile_dim = bool(tiled["last"])
-    if tiled["kinds"]:
-        op.last_tile_dims = [_Type[kind.strip().upper()] for kind in tiled["kinds"].split(",")]
+    op.replicate_on_last_tile_dim = bool(match["last"])
+    if match["kinds"]:
+        op.last_tile_dims = [_Type[kind.strip().upper()] for kind in match["kinds"].split(",")]
     return op

@@ -67,9 +67,9 @@ class Mesh(BaseMesh, ContextDecorator):
         types = checked_types(axis_types, names, "Mesh")
         flat = tuple(grid.ravel().tolist())
         key = (flat, grid.shape, names, types)
-        known = _meshes.get(key)
-        if known is not None:
-            return known
+        known_mesh = _meshes.get(key)
+        if known_mesh is not None:
+            return known_mesh
         # A mesh without axes may hold nothing: `Mesh(np.empty((), dtype=object), ())` is JAX's empty mesh.
         if names or flat != (None,):
             for entry in flat:
@@ -96,14 +96,14 @@ class Mesh(BaseMesh, ContextDecorator):
     @property
     def abstract_mesh(self) -> AbstractMesh:
         """The grid without its devices."""
-        cached, named = self._abstract, config.dialect.meshes.abstract_names_device
-        if cached is None or cached[0] is not named:
-            first = self.device_list[0] if named and not self.empty else None
+        own_mesh, names_device = self._abstract, config.dialect.meshes.abstract_names_device
+        if own_mesh is None or own_mesh[0] is not names_device:
+            first = self.device_list[0] if names_device and not self.empty else None
             device = None if first is None else AbstractDevice(first.device_kind, None, first.platform)
             mesh = AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types, abstract_device=device)
-            cached = (named, mesh)
-            object.__setattr__(self, "_abstract", cached)
-        return cached[1]
+            own_mesh = (names_device, mesh)
+            object.__setattr__(self, "_abstract", own_mesh)
+        return own_mesh[1]
 
     @property
     def device_ids(self) -> np.ndarray:
@@ -137,8 +137,8 @@ class Mesh(BaseMesh, ContextDecorator):
         """
         if self.is_fully_local:
             return self
-        known: Mesh | None = self._local_mesh
-        if known is None:
+        own_mesh: Mesh | None = self._local_mesh
+        if own_mesh is None:
             local = np.array([device.is_local for device in self.device_list]).reshape(self.axis_sizes)
             block = []
             for axis in range(local.ndim):
@@ -150,9 +150,9 @@ class Mesh(BaseMesh, ContextDecorator):
                     "When passing host local inputs to pjit, devices connected to a single host must form a "
                     f"contiguous subcube of the global device mesh; this process's devices do not in {self}."
                 )
-            known = Mesh(self.devices[tuple(block)], self.axis_names, self.axis_types)
-            object.__setattr__(self, "_local_mesh", known)
-        return known
+            own_mesh = Mesh(self.devices[tuple(block)], self.axis_names, self.axis_types)
+            object.__setattr__(self, "_local_mesh", own_mesh)
+        return own_mesh
 
     def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
         """A mesh with some parts replaced."""

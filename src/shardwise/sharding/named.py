@@ -57,8 +57,12 @@ class NamedSharding(ImmutableSharding):
         elif memory_kind is not None:
             memory_kind = checked_memory_kind(memory_kind)
         key = (mesh, spec.partitions, spec.unreduced, spec.reduced, memory_kind)
-        known = _named_shardings.get(key)
-        return known if known is not None else _named_shardings.setdefault(key, _make_named(mesh, spec, memory_kind))
+        known_sharding = _named_shardings.get(key)
+        return (
+            known_sharding
+            if known_sharding is not None
+            else _named_shardings.setdefault(key, _make_named(mesh, spec, memory_kind))
+        )
 
     @property
     def spec(self) -> PartitionSpec:
@@ -85,15 +89,15 @@ class NamedSharding(ImmutableSharding):
         Raises:
             ValueError: the spec is longer than the rank.
         """
-        known = self._tilings.get(ndim)
-        if known is not None:
-            return known
+        known_tiling = self._tilings.get(ndim)
+        if known_tiling is not None:
+            return known_tiling
         if len(self._spec) > ndim:
             raise ValueError(rank_text(self, len(self.spec), ndim))
         dims = self._dims + ((),) * (ndim - len(self._dims))
-        made = Tiling(self.mesh.axis_sizes, self.mesh.axis_names, dims)
-        self._tilings[ndim] = made
-        return made
+        new_tiling = Tiling(self.mesh.axis_sizes, self.mesh.axis_names, dims)
+        self._tilings[ndim] = new_tiling
+        return new_tiling
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
         """Raise ValueError if the spec is longer than the rank."""

@@ -77,13 +77,13 @@ def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
     Raises:
         ValueError: this process owns none of the devices.
     """
-    me, (owned, kept_whole) = devices[0].client.process_index_, _owned_coordinates(devices, shape)
-    if me not in owned:
+    me, (own_grid, kept_whole) = devices[0].client.process_index_, _owned_coordinates(devices, shape)
+    if me not in own_grid:
         raise ValueError(
-            f"process {me} owns none of the {len(devices)} devices, which belong to the processes {list(owned)}, and so has no part "
+            f"process {me} owns none of the {len(devices)} devices, which belong to the processes {list(own_grid)}, and so has no part "
             "to give or to keep. Use a mesh with devices of every process, or let only those processes take part."
         )
-    return Ownership(shape, me, owned, kept_whole)
+    return Ownership(shape, me, own_grid, kept_whole)
 
 
 def is_kept_whole(devices: tuple[Device, ...], shape: Shape) -> bool:
@@ -95,11 +95,17 @@ def is_kept_whole(devices: tuple[Device, ...], shape: Shape) -> bool:
 def _owned_coordinates(devices: tuple[Device, ...], shape: Shape) -> tuple[dict[int, Coordinates], bool]:
     """The coordinates per axis of each process, and whether they are all, as the processes form no grid."""
     processes = np.array([d.process_index for d in devices]).reshape(shape)
-    owned = {p: _sub_grid(processes == p) for p in np.unique(processes).tolist()}
-    found = {p: coords for p, coords in owned.items() if coords is not None}
-    sets = [{coords[axis] for coords in found.values()} for axis in range(len(shape))]
-    in_grid = len(found) == len(owned) and all(sum(map(len, of)) == n for of, n in zip(sets, shape, strict=True))
-    return (found, False) if in_grid else (dict.fromkeys(owned, tuple(tuple(range(n)) for n in shape)), True)
+    grid_by_process = {p: _sub_grid(processes == p) for p in np.unique(processes).tolist()}
+    coords_by_process = {p: coords for p, coords in grid_by_process.items() if coords is not None}
+    sets = [{coords[axis] for coords in coords_by_process.values()} for axis in range(len(shape))]
+    in_grid = len(coords_by_process) == len(grid_by_process) and all(
+        sum(map(len, of)) == n for of, n in zip(sets, shape, strict=True)
+    )
+    return (
+        (coords_by_process, False)
+        if in_grid
+        else (dict.fromkeys(grid_by_process, tuple(tuple(range(n)) for n in shape)), True)
+    )
 
 
 def own_coordinates(devices: Sequence[Device], shape: Shape) -> Coordinates:
@@ -159,16 +165,16 @@ def owned_positions(dims: tuple[Shape, ...], grid: Shape, coordinates: Coordinat
 
     `dims[d]` are the grid axes that split dim d, major first.
     """
-    found: list[np.ndarray | None] = []
+    positions: list[np.ndarray | None] = []
     for axes in dims:
         if all(len(coordinates[a]) == grid[a] for a in axes):
-            found.append(None)
+            positions.append(None)
             continue
         position = np.zeros(1, np.int64)
         for a in axes:
             position = (position[:, None] * grid[a] + np.array(coordinates[a])).ravel()
-        found.append(position)
-    return tuple(found)
+        positions.append(position)
+    return tuple(positions)
 
 
 def local_part(value: np.ndarray, ways: Shape, positions: Sequence[np.ndarray | None]) -> np.ndarray:

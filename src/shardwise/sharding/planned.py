@@ -88,8 +88,8 @@ class PlannedDevice(Device):
         name = _CLASS_NAMES.get(self.platform, "CpuDevice")
         if self.coords is None:
             return f"{name}(id={self.id})"
-        shown = f"id={self.id}, process_index={self.process_index}, coords={tuple(self.coords)}"
-        return f"{name}({shown}, core_on_chip={self.core_on_chip})"
+        fields_text = f"id={self.id}, process_index={self.process_index}, coords={tuple(self.coords)}"
+        return f"{name}({fields_text}, core_on_chip={self.core_on_chip})"
 
     __str__ = __repr__
 

@@ -116,9 +116,11 @@ class ShardingSpec:
         """The index of each device's part: an object array of the device grid's shape."""
         tiling = self.tiling()
         shape = tuple(shape)
-        padded = Tiling(tiling.mesh_shape, tiling.axis_names, tiling.dims + ((),) * (len(shape) - len(tiling.dims)))
+        padded_tiling = Tiling(
+            tiling.mesh_shape, tiling.axis_names, tiling.dims + ((),) * (len(shape) - len(tiling.dims))
+        )
         result = np.empty(tiling.num_devices, object)
-        for i, index in enumerate(tilings.devices_indices(padded, shape)):
+        for i, index in enumerate(tilings.devices_indices(padded_tiling, shape)):
             entries: list[Any] = list(index)
             for dim, entry in enumerate(self.sharding):
                 if isinstance(entry, Unstacked):
@@ -154,13 +156,13 @@ class PmapSharding(ImmutableSharding):
         for entry in grid.ravel():
             if not isinstance(entry, Device):
                 raise TypeError(f"PmapSharding takes devices, as devices() lists them; got {entry!r}.")
-        needed = math.prod(sharding_spec.grid_shape)
-        if grid.size < needed:
-            raise ValueError(f"PmapSharding needs {needed} devices for {sharding_spec}, but got {grid.size}.")
+        device_count = math.prod(sharding_spec.grid_shape)
+        if grid.size < device_count:
+            raise ValueError(f"PmapSharding needs {device_count} devices for {sharding_spec}, but got {grid.size}.")
         grid.flags.writeable = False
         put = object.__setattr__
         put(self, "devices", grid)
-        put(self, "device_list", device_list(grid.ravel().tolist()[:needed]))
+        put(self, "device_list", device_list(grid.ravel().tolist()[:device_count]))
         put(self, "sharding_spec", sharding_spec)
 
     @classmethod
@@ -215,13 +217,13 @@ class PmapSharding(ImmutableSharding):
                 f"rank {len(shape)}."
             )
         for dim, (entry, size) in enumerate(zip(spec.sharding, shape, strict=False)):
-            wanted = entry.size if isinstance(entry, Unstacked) else None
+            wanted_size = entry.size if isinstance(entry, Unstacked) else None
             if isinstance(entry, Chunked) and len(entry.chunks) == 1:
-                wanted = entry.chunks[0]
-            if wanted is not None and wanted != size:
+                wanted_size = entry.chunks[0]
+            if wanted_size is not None and wanted_size != size:
                 raise ValueError(
                     "The sharded dimension must be equal to the number of devices passed to PmapSharding. Got sharded "
-                    f"dimension {dim} with value {size} in shape {shape} and the number of devices={wanted}"
+                    f"dimension {dim} with value {size} in shape {shape} and the number of devices={wanted_size}"
                 )
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:

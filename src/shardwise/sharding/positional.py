@@ -70,9 +70,9 @@ class PositionalSharding(ImmutableSharding):
         put(self, "_tiling", ())
 
     def _remake(self, positions: np.ndarray, memory_kind: str | None = None) -> PositionalSharding:
-        made = object.__new__(PositionalSharding)
-        made._fill(self.device_list, positions, memory_kind or self._memory_kind)
-        return made
+        copy = object.__new__(PositionalSharding)
+        copy._fill(self.device_list, positions, memory_kind or self._memory_kind)
+        return copy
 
     @classmethod
     def from_tiling(
@@ -81,10 +81,10 @@ class PositionalSharding(ImmutableSharding):
         """The grid over these devices, in this order, that places arrays as the tiling does."""
         order = [axis for axes in tiling.dims for axis in axes] + list(tiling.replicated_axes)
         numbers = np.arange(tiling.num_devices).reshape(tiling.mesh_shape).transpose(order)
-        made = object.__new__(cls)
+        new_sharding = object.__new__(cls)
         positions = np.sort(numbers.reshape(*tiling.ways, -1), axis=-1)
-        made._fill(device_list(devices), positions, checked_memory_kind(memory_kind))
-        return made
+        new_sharding._fill(device_list(devices), positions, checked_memory_kind(memory_kind))
+        return new_sharding
 
     @property
     def shape(self) -> Shape:
@@ -134,13 +134,17 @@ class PositionalSharding(ImmutableSharding):
         Raises:
             ValueError: the grid has no such dim.
         """
-        merged = tuple(range(self.ndim)) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, self.ndim)
-        kept = tuple(dim for dim in range(self.ndim) if dim not in merged)
-        moved = self._positions.transpose(*kept, *merged, self.ndim)
-        shape = tuple(
-            1 if dim in merged else size for dim, size in enumerate(self.shape) if keepdims or dim not in merged
+        merged_dims = (
+            tuple(range(self.ndim)) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, self.ndim)
         )
-        return self._remake(np.sort(moved.reshape(*shape, -1), axis=-1))
+        kept_dims = tuple(dim for dim in range(self.ndim) if dim not in merged_dims)
+        positions = self._positions.transpose(*kept_dims, *merged_dims, self.ndim)
+        shape = tuple(
+            1 if dim in merged_dims else size
+            for dim, size in enumerate(self.shape)
+            if keepdims or dim not in merged_dims
+        )
+        return self._remake(np.sort(positions.reshape(*shape, -1), axis=-1))
 
     @property
     def memory_kind(self) -> str:
@@ -149,9 +153,9 @@ class PositionalSharding(ImmutableSharding):
 
     def with_memory_kind(self, kind: str) -> PositionalSharding:
         """The same grid in another memory."""
-        made = object.__new__(PositionalSharding)
-        made._fill(self.device_list, self._positions, checked_memory_kind(kind))
-        return made
+        copy = object.__new__(PositionalSharding)
+        copy._fill(self.device_list, self._positions, checked_memory_kind(kind))
+        return copy
 
     @property
     def is_fully_replicated(self) -> bool:

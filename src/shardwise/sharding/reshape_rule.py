@@ -74,11 +74,11 @@ def reshape_rule(in_shape: Shape, out_shape: Shape) -> Rule:
         return Rule((source.result(),), (target.result(),), tuple(sizes), tuple(kinds))
     while not (source.done and target.done):
         if source.passed == target.passed:
-            shared = gcd(source.rest, target.rest)
-            if shared > 1:
-                factor = new(shared, Kind.PASS)
-                source.take(factor, shared)
-                target.take(factor, shared)
+            common = gcd(source.rest, target.rest)
+            if common > 1:
+                factor = new(common, Kind.PASS)
+                source.take(factor, common)
+                target.take(factor, common)
                 continue
             own: tuple[_Side, ...] = (source, target)
         else:

@@ -187,10 +187,10 @@ def _cache_on_sharding(sharding: Sharding, key: Any, find: Callable[[], Any]) ->
     room = getattr(sharding, "__dict__", None)
     if room is None:
         return find()
-    kept = room.setdefault("_kept", {})
-    if key not in kept:
-        kept[key] = find()
-    return kept[key]
+    results = room.setdefault("_kept", {})
+    if key not in results:
+        results[key] = find()
+    return results[key]
 
 
 def _memory(sharding: Sharding) -> str:

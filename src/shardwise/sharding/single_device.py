@@ -29,15 +29,15 @@ class SingleDeviceSharding(ImmutableSharding):
 
     def __new__(cls, device: Any, *, memory_kind: str | None = None) -> SingleDeviceSharding:
         """Find the sharding with these parts, or make it."""
-        known = _single.get((device, None)) if memory_kind is None and isinstance(device, Device) else None
-        if known is not None:
-            return known
+        known_sharding = _single.get((device, None)) if memory_kind is None and isinstance(device, Device) else None
+        if known_sharding is not None:
+            return known_sharding
         if not isinstance(device, Device):
             raise TypeError(f"SingleDeviceSharding takes a Device, as devices() lists them; got {device!r}.")
         kind = checked_memory_kind(memory_kind)
-        known = _single.get((device, kind))
-        if known is not None:
-            return known
+        known_sharding = _single.get((device, kind))
+        if known_sharding is not None:
+            return known_sharding
         self = object.__new__(cls)
         object.__setattr__(self, "_memory_kind", kind)
         object.__setattr__(self, "device_list", device_list((device,)))
@@ -73,10 +73,10 @@ class SingleDeviceSharding(ImmutableSharding):
 
     def tiling(self, ndim: int, shape: Shape | None = None) -> Tiling:
         """The grid without axes."""
-        known = _whole.get(ndim)
-        if known is None:
-            known = _whole.setdefault(ndim, tilings.replicated_tiling(1, ndim))
-        return known
+        known_tiling = _whole.get(ndim)
+        if known_tiling is None:
+            known_tiling = _whole.setdefault(ndim, tilings.replicated_tiling(1, ndim))
+        return known_tiling
 
     def devices_indices_map(self, global_shape: Shape) -> dict[Device, Index]:
         """The device, with the whole array."""

@@ -73,11 +73,11 @@ class PartitionSpec:
                 entries = tuple([_normalize_entry(entry) for entry in partitions])
                 plain = all(_is_plain(entry) for entry in entries)
                 break
-        known = _tuples if is_tuple else _specs
+        interned = _tuples if is_tuple else _specs
         if plain and unreduced is _EMPTY and reduced is _EMPTY:
-            found = known.get(entries)
-            if found is not None:
-                return found
+            known_spec = interned.get(entries)
+            if known_spec is not None:
+                return known_spec
         if not plain and not is_tuple:
             hash(entries)  # fails here, close to the code that writes the spec
         unreduced, reduced = _checked_sets(entries, unreduced, reduced)
@@ -85,7 +85,7 @@ class PartitionSpec:
         self.__dict__.update(partitions=entries, unreduced=unreduced, reduced=reduced)
         if not plain:
             return self
-        return known.keep((entries, unreduced, reduced) if unreduced or reduced else entries, self)
+        return interned.keep((entries, unreduced, reduced) if unreduced or reduced else entries, self)
 
     def __init_subclass__(cls) -> None:
         if not config.dialect.shardings.spec_is_tuple and cls.__module__ != __name__:
@@ -107,8 +107,8 @@ class PartitionSpec:
 
     def pad_to_rank(self, ndim: int) -> PartitionSpec:
         """The spec with None appended up to rank `ndim`."""
-        missing = ndim - len(self.partitions)
-        return self.update(partitions=self.partitions + (None,) * missing) if missing > 0 else self
+        missing_count = ndim - len(self.partitions)
+        return self.update(partitions=self.partitions + (None,) * missing_count) if missing_count > 0 else self
 
     def index(self, value: Any) -> int:
         """Position of the first entry equal to `value`; `value` is normalised like an entry."""

@@ -44,9 +44,9 @@ class Tiling:
     def __new__(cls, mesh_shape: Shape, axis_names: tuple[Any, ...], dims: tuple[Shape, ...]) -> Tiling:
         """Find the tiling with these parts, or make it."""
         key = (mesh_shape, axis_names, dims)
-        known = _tilings.get(key)
-        if known is not None:
-            return known
+        known_tiling = _tilings.get(key)
+        if known_tiling is not None:
+            return known_tiling
         used = [axis for axes in dims for axis in axes]
         if len(used) != len(set(used)) or any(not 0 <= axis < len(mesh_shape) for axis in used):
             raise ValueError(f"Each grid axis splits at most one dim: grid {mesh_shape}, dims {dims}.")
@@ -87,12 +87,12 @@ class Tiling:
         Two tilings over equally many devices place all shards equally exactly if their layouts are equal, regardless of
         the names and the shapes of their grids.
         """
-        known: tuple[tuple[Shape, ...], ...] | None = self._layout
-        if known is None:
+        own_layout: tuple[tuple[Shape, ...], ...] | None = self._layout
+        if own_layout is None:
             strides = _strides(self.mesh_shape)
-            known = tuple(_merge_digits((strides[a], self.mesh_shape[a]) for a in axes) for axes in self.dims)
-            object.__setattr__(self, "_layout", known)
-        return known
+            own_layout = tuple(_merge_digits((strides[a], self.mesh_shape[a]) for a in axes) for axes in self.dims)
+            object.__setattr__(self, "_layout", own_layout)
+        return own_layout
 
     def same_placement(self, other: Tiling) -> bool:
         """Whether both give every device number the same part of the array."""
@@ -279,11 +279,11 @@ def _common_refinement(shapes: tuple[Shape, ...]) -> tuple[Shape, tuple[tuple[Sh
     cuts = {1}
     for shape in shapes:
         cuts.update(stride * size for stride, size in zip(_strides(shape), shape, strict=True))
-    ordered = sorted(cuts, reverse=True)
-    if any(larger % smaller for larger, smaller in pairwise(ordered)):
+    sorted_cuts = sorted(cuts, reverse=True)
+    if any(larger % smaller for larger, smaller in pairwise(sorted_cuts)):
         return None
-    refined = tuple(larger // smaller for larger, smaller in pairwise(ordered))
-    position = {cut: i for i, cut in enumerate(ordered)}
+    sizes = tuple(larger // smaller for larger, smaller in pairwise(sorted_cuts))
+    position = {cut: i for i, cut in enumerate(sorted_cuts)}
     parts = tuple(
         tuple(
             tuple(range(position[stride * size], position[stride]))
@@ -291,7 +291,7 @@ def _common_refinement(shapes: tuple[Shape, ...]) -> tuple[Shape, tuple[tuple[Sh
         )
         for shape in shapes
     )
-    return refined, parts
+    return sizes, parts
 
 
 def refine(tiling: Tiling, mesh_shape: Shape, parts: tuple[Shape, ...], axis_names: tuple[Any, ...]) -> Tiling:
@@ -317,8 +317,8 @@ def tiling_of_coordinates(coords: np.ndarray) -> Tiling | None:
     while stride < count:
         rest = count // stride
         step = coords[stride]
-        moved = np.flatnonzero(step)
-        if len(moved) > 1:
+        changes = np.flatnonzero(step)
+        if len(changes) > 1:
             return None
         line = coords[: rest * stride : stride]
         follows = (line == np.arange(len(line))[:, None] * step).all(axis=1)
@@ -326,8 +326,8 @@ def tiling_of_coordinates(coords: np.ndarray) -> Tiling | None:
         size = max((d for d in range(2, run + 1) if rest % d == 0), default=0)
         if size == 0:
             return None
-        dim = int(moved[0]) if len(moved) else -1
-        digits.append((stride, size, dim, int(step[dim]) if len(moved) else 0))
+        dim = int(changes[0]) if len(changes) else -1
+        digits.append((stride, size, dim, int(step[dim]) if len(changes) else 0))
         stride *= size
     digits.reverse()
     dims = []

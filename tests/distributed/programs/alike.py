@@ -4,6 +4,7 @@ import functools
 import gc
 import tempfile
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def set_order_of_eager_ops():
     for order in (NAMES, turned):
         for name in order:
             parameters[name] = parameters[name] * (1 + len(name))
-    return (x * sum(parameters[name] for name in sorted(NAMES))[0]).sum()
+    return (x * sum((parameters[name] for name in sorted(NAMES)), jnp.zeros_like(w))[0]).sum()
 
 
 def set_order_inside_of_jit():
@@ -50,7 +51,7 @@ def dict_order_of_arguments():
 
 def other_lines():
     text = "\n" * (7 * me) + "f = lambda x: (jax.numpy.cos(x) * 2).sum()"
-    space = {"jax": jax}
+    space: dict[str, Any] = {"jax": jax}
     exec(compile(text, f"program{me}.py", "exec"), space)
     return jax.jit(space["f"])(x)
 

@@ -1,5 +1,8 @@
 """Sorts, running reductions, searches and transforms along split dims: the values are those of one device, and no row is gathered."""
 
+from collections.abc import Callable
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
@@ -62,7 +65,7 @@ pairs.real, pairs.imag = row, row[::-1]
 turning = (rng.normal(size=1024) + 1j * rng.normal(size=1024)).astype(np.complex64)
 smooth = rng.normal(size=(32, 64)).astype(np.float32)
 
-EXACT = {
+EXACT: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "sort": (jnp.sort, [row]),
     "sort of integers": (jnp.sort, [whole]),
     "sort of narrow floats": (jnp.sort, [narrow]),

@@ -12,7 +12,7 @@ from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
 HOW = sys.argv[1]
-jax.distributed.initialize(initialization_timeout=float(os.environ.get("SECONDS_TO_COME", "60")))
+jax.distributed.initialize(initialization_timeout=int(os.environ.get("SECONDS_TO_COME", "60")))
 me, last = jax.process_index(), jax.process_count() - 1
 mesh = jax.make_mesh((jax.device_count(),), ("x",))
 x = jax.device_put(np.arange(24.0), NamedSharding(mesh, P("x")))

@@ -71,7 +71,7 @@ explicit = jax.make_mesh((2, 4), ("x", "y"), axis_types=(jax.sharding.AxisType.E
 with jax.sharding.use_mesh(explicit):
     a = jax.make_array_from_callback(A.shape, NamedSharding(explicit, P("x", "y")), lambda index: A[index])
     product = jax.jit(lambda a: jnp.sin(a) * 2)(a)
-    assert product.sharding.spec == P("x", "y")
+    assert product.sharding == NamedSharding(explicit, P("x", "y"))
     same(product, np.sin(A) * 2)
     same(jax.sharding.reshard(a, P("y", "x")), A)
 print("done", flush=True)

@@ -13,6 +13,7 @@ from shardwise.experimental.multihost_utils import sync_global_devices
 
 FIRST, COUNT, ANSWERS = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 spec = importlib.util.spec_from_file_location("pairs", Path(__file__).parents[1] / "pairs.py")
+assert spec is not None and spec.loader is not None
 pairs = importlib.util.module_from_spec(spec)
 sys.modules["pairs"] = pairs
 spec.loader.exec_module(pairs)

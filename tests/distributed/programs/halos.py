@@ -1,5 +1,8 @@
 """Shifts along split dims: the values are those of one device, and processes send the rows that cross their borders."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 import shardwise as jax
@@ -27,7 +30,7 @@ def smoothed(x, kernel):
     return lax.conv_general_dilated(image, kernel, (1, 1), "SAME", dimension_numbers=layout)
 
 
-F = {
+F: dict[str, Callable[..., Any]] = {
     "roll": lambda x: jnp.roll(x, 1, 0),
     "roll back": lambda x: jnp.roll(x, -3, (0, 1)),
     "roll far": lambda x: jnp.roll(x, 13, 0),

@@ -53,7 +53,7 @@ A = np.arange(64, dtype=np.float32).reshape(8, 8)
 a = jax.device_put(A, NamedSharding(mesh, P("x", "y")))
 mine = [[d.process_index for d in line].count(me) for line in mesh.devices]
 mapped = lambda f: jax.jit(shard_map(f, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"), check_rep=False))  # noqa: E731
-seen: list = []
+seen: list[tuple[int, int, float]] = []
 
 
 def same(x, want):
@@ -98,8 +98,8 @@ for axes, part in (("x", P(None, "y")), ("y", P("x", None)), (("x", "y"), P())):
     f = shard_map(
         lambda x: x * 2 + lax.axis_index("x"), mesh=mesh, in_specs=P("x", "y"), out_specs=part, check_rep=False
     )
-    rows, columns = (2 if "x" in axes else 8), (4 if "y" in axes else 8)
-    numbers = np.repeat(np.arange(4), 2)[:rows, None] if rows == 8 else 0
-    same(jax.jit(f)(a), (A * 2)[:rows, :columns] + numbers)
+    height, width = (2 if "x" in axes else 8), (4 if "y" in axes else 8)
+    numbers = np.repeat(np.arange(4), 2)[:height, None] if height == 8 else 0
+    same(jax.jit(f)(a), (A * 2)[:height, :width] + numbers)
 assert float(a.sum()) == A.sum()
 print("done", flush=True)

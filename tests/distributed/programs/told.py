@@ -43,7 +43,7 @@ for name, (call, texts) in CASES.items():
         raise SystemExit(f"{name}: no error")
     assert float(x.sum()) == 120  # all are in step
 try:
-    w * rate
+    _ = w * rate
     sync_global_devices("barrier")
 except RuntimeError as error:
     assert "process 1: mul" in str(error), error

@@ -38,7 +38,7 @@ def grid(dtype):
 
 
 def run(op, *blocks, **params):
-    return np.asarray(op.kernel(SINGLE, *blocks, **params))
+    return np.asarray(op.block_kernel(SINGLE, *blocks, **params))
 
 
 def assert_close(got, want, name):

@@ -248,14 +248,14 @@ def test_loop_law(lead, mix):
         arity = 2 if op.name in BINARY or op.name == "complex" else 1
         shapes = [x, x[:1], x[0, 0, ...]][:arity] if arity == 1 else [x, x[:, :1]]
         check_law(
-            op.kernel,
+            op.block_kernel,
             [spread(v, m, change) for v, m in zip(shapes, mix, strict=False)],
             lead,
             **PARAMS.get(op.name, {}),
         )
         if arity == 2:  # a scalar beside a matrix
             scalar = np.asarray(x[0, 1])
-            check_law(op.kernel, [spread(scalar, mix[0], change), spread(x, mix[1], change)], lead)
+            check_law(op.block_kernel, [spread(scalar, mix[0], change), spread(x, mix[1], change)], lead)
     bools = RNG.random((2, 3)) < 0.5
     f = RNG.normal(size=(2, 3)).astype(np.float32)
     blocks = [
@@ -263,13 +263,13 @@ def test_loop_law(lead, mix):
         spread(f, mix[1], change),
         spread(f[0, 0], mix[2], change),
     ]
-    check_law(select.select_n_p.kernel, blocks, lead)
+    check_law(select.select_n_p.block_kernel, blocks, lead)
     lows = [
         spread(np.asarray(np.float32(-1)), mix[0], change),
         spread(f, mix[1], change),
         spread(f + 1, mix[2], change),
     ]
-    check_law(select.clamp_p.kernel, lows, lead)
+    check_law(select.clamp_p.block_kernel, lows, lead)
 
 
 def test_aligned_keeps_equal_ranks():

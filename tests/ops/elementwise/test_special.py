@@ -38,7 +38,7 @@ def test_values_are_those_of_the_oracle():
     jax = pytest.importorskip("jax")
     wants = jax.jit(lambda c: {n: getattr(jax.lax, n)(*xs) for n, xs in c.items()})(CASES_OF)
     for name, blocks in CASES_OF.items():
-        got = np.asarray(op_of(name).kernel(SINGLE, *blocks))
+        got = np.asarray(op_of(name).block_kernel(SINGLE, *blocks))
         assert got.dtype == np.float32, name
         # JAX's lgamma is off by some units of 1, which show near its zeros at 1 and 2.
         atol = 2e-5 if name == "lgamma" else 1e-6
@@ -49,7 +49,7 @@ def test_values_are_those_of_the_oracle():
 def test_dtypes_are_kept(dtype):
     for name, blocks in CASES_OF.items():
         blocks = [b.astype(dtype) for b in blocks]
-        got = np.asarray(op_of(name).kernel(SINGLE, *blocks))
+        got = np.asarray(op_of(name).block_kernel(SINGLE, *blocks))
         assert got.dtype == dtype, name
         types = [ShapedArray(b.shape, b.dtype) for b in blocks]
         assert op_of(name).type_rule(*types) == types[0]
@@ -63,7 +63,9 @@ def test_dtypes_are_kept(dtype):
 def test_loop_law(lead, mix):
     for name, blocks in CASES_OF.items():
         small = [RNG.uniform(0.2, 0.8, (2, 3)).astype(np.float32) for _ in blocks]
-        check_law(op_of(name).kernel, [spread(v, m, lambda v, k: v) for v, m in zip(small, mix, strict=False)], lead)
+        check_law(
+            op_of(name).block_kernel, [spread(v, m, lambda v, k: v) for v, m in zip(small, mix, strict=False)], lead
+        )
 
 
 def test_scipy_is_imported_late():

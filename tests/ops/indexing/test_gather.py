@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -68,7 +69,7 @@ def params_of(numbers, sizes, mode="clip", **more):
     )
 
 
-def data(shape, indices_shape, dtype=np.float32):
+def data(shape, indices_shape, dtype: Any = np.float32):
     operand = (RNG.normal(size=shape) * 10).astype(dtype)
     return operand, RNG.integers(-3, 9, indices_shape).astype(np.int32)
 
@@ -81,7 +82,7 @@ def test_values_are_those_of_the_oracle(name):
         operand, indices = data(shape, indices_shape, dtype)
         for mode in MODES if name == "rows" else ("fill", "clip"):
             want = jax.lax.gather(operand, indices, jax.lax.GatherDimensionNumbers(*numbers), sizes, mode=mode)
-            got = gather_p.kernel(SINGLE, operand, indices, **params_of(numbers, sizes, mode))
+            got = gather_p.block_kernel(SINGLE, operand, indices, **params_of(numbers, sizes, mode))
             assert got.dtype == want.dtype
             np.testing.assert_array_equal(got, want)
             (out,) = infer_types(gather_p, (typed(operand), typed(indices)), params_of(numbers, sizes, mode))
@@ -113,13 +114,13 @@ def test_loop_law(name, lead, mix):
     blocks = [spread(operand, mix[0], lambda v, k: v + k), spread(indices, mix[1], lambda v, k: v + k)]
     for mode in ("fill", "clip"):
         for wrap in (False, True):
-            check_law(gather_p.kernel, blocks, lead, **params_of(numbers, sizes, mode, wrap_negative=wrap))
+            check_law(gather_p.block_kernel, blocks, lead, **params_of(numbers, sizes, mode, wrap_negative=wrap))
 
 
 def test_strided_and_read_only_operands():
     operand, indices = data((6, 5), (4, 1))
     params = params_of(((1,), (0,), (0,)), (1, 6))
-    got = gather_p.kernel(SINGLE, operand.T, indices, **params)
+    got = gather_p.block_kernel(SINGLE, operand.T, indices, **params)
     np.testing.assert_array_equal(got, operand.T[np.clip(indices[:, 0], 0, 4)])
 
 
@@ -134,12 +135,13 @@ def test_an_indexed_dim_may_be_split(name, mode):
     for dtype in (np.float32, np.int32):
         operand, indices = data(shape, indices_shape, dtype)
         params = params_of(numbers, sizes, mode)
-        want = gather_p.kernel(SINGLE, operand, indices, **params)
+        want = gather_p.block_kernel(SINGLE, operand, indices, **params)
         for d in numbers[2]:
             axes = tuple(("x",) if i == d else () for i in range(operand.ndim))
+            assert gather_p.place is not None
             placed = dict(gather_p.place(params, (axes, ((),) * indices.ndim), (((),) * want.ndim,)))
             block = np.stack(np.split(operand, 2, d))
-            got = gather_p.kernel(Env(("x",), (2,)), block, indices[None], **placed)
+            got = gather_p.block_kernel(Env(("x",), (2,)), block, indices[None], **placed)
             with np.errstate(invalid="ignore"):
                 np.testing.assert_array_equal(got.sum(0), want)
 
@@ -180,6 +182,7 @@ def _rule(shape, indices_shape, numbers, sizes):
 def test_local_slice_sizes():
     _, _, numbers, sizes = PATTERNS["split points"]
     params = params_of(numbers, sizes)
+    assert gather_p.localize is not None
     local = gather_p.localize(
         params, (ShapedArray((4, 1, 3), np.float32), ShapedArray((6, 2), np.int32)), (ShapedArray((6, 1), np.float32),)
     )
@@ -321,7 +324,7 @@ def test_elements_along_rows_in_machine_code(monkeypatch, dtype, mode):
     want = np.take_along_axis(x, np.clip(inside, 0, 10), 2)
     if mode == "fill":
         want = np.where((inside < 0) | (inside > 10), np.asarray(7).astype(dtype), want)
-    np.testing.assert_array_equal(gather_p.kernel(SINGLE, x, at[..., None].astype(np.int32), **params), want)
+    np.testing.assert_array_equal(gather_p.block_kernel(SINGLE, x, at[..., None].astype(np.int32), **params), want)
 
 
 @pytest.mark.parametrize(
@@ -376,6 +379,6 @@ def test_rows_at_positions_that_lie_in_many_ways(monkeypatch, numbers, mode):
         x, at = RNG.normal(size=shape).astype(np.float32), RNG.integers(-12, 12, (80, numbers)).astype(np.int32)
         at = (at[:40], at[::2], np.asfortranarray(at)[:40])[turn % 3]
         monkeypatch.setattr(row_loops, "FEWEST", 1 << 60)
-        want = gather_p.kernel(SINGLE, x, at, **params)
+        want = gather_p.block_kernel(SINGLE, x, at, **params)
         monkeypatch.setattr(row_loops, "FEWEST", 1)
         np.testing.assert_array_equal(kernel(x, at), want)

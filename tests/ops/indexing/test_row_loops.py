@@ -30,7 +30,7 @@ def test_positions_of_several_numbers(monkeypatch, dtype, position, order):
         wide = at.astype(np.int64)
         sizes = np.array([shape[d] for d in order])
         wide = np.where(wrap & (wide < 0), wide + sizes, wide)
-        inside = ((wide >= 0) & (wide < sizes)).all(1)
+        inside = np.all((wide >= 0) & (wide < sizes), axis=1)
         near = np.clip(wide, 0, sizes - 1)
         places = tuple(near[:, order.index(d)] for d in range(len(order)))
         table = array.reshape(-1, columns)

@@ -94,21 +94,21 @@ def test_top_k_takes_it_where_it_pays(axis, monkeypatch):
         row_selection, "greatest", lambda *args, **named: calls.append(args) or greatest(*args, **named)
     )
     x = np.random.default_rng(0).normal(size=(300, 200)).astype(np.float32)
-    values, places = top_k_p.kernel(SINGLE, x, k=5, axis=axis)
+    values, places = top_k_p.block_kernel(SINGLE, x, k=5, axis=axis)
     want, where = (np.moveaxis(r, -1, axis) for r in expected(np.ascontiguousarray(np.moveaxis(x, axis, -1)), 5))
     np.testing.assert_array_equal(values, want)
     np.testing.assert_array_equal(places, where)
     assert calls
     calls.clear()
-    top_k_p.kernel(SINGLE, x, k=150, axis=axis)  # of more elements the list would be too long
-    top_k_p.kernel(SINGLE, x.astype(np.float64), k=5, axis=axis)
-    top_k_p.kernel(SINGLE, x[:1, :50], k=5, axis=1)
+    top_k_p.block_kernel(SINGLE, x, k=150, axis=axis)  # of more elements the list would be too long
+    top_k_p.block_kernel(SINGLE, x.astype(np.float64), k=5, axis=axis)
+    top_k_p.block_kernel(SINGLE, x[:1, :50], k=5, axis=1)
     assert not calls
 
 
 def test_blocks_of_devices():
     x = np.random.default_rng(0).normal(size=(2, 1, 60, 40)).astype(np.float32)
-    values, places = top_k_p.kernel(Env(("x", "y"), (2, 3)), x, k=4, axis=1)
+    values, places = top_k_p.block_kernel(Env(("x", "y"), (2, 3)), x, k=4, axis=1)
     want, where = expected(x, 4)
     np.testing.assert_array_equal(values, want)
     np.testing.assert_array_equal(places, where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -29,7 +30,7 @@ from tests.ops.loop_law import CASES, check_law, spread
 RNG = np.random.default_rng(0)
 MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
 OPS = scatter_module._OPS
-KERNEL = scatter_p.kernel
+KERNEL = scatter_p.block_kernel
 
 # operand shape, indices shape, updates shape, dimension numbers
 PATTERNS = {
@@ -70,7 +71,7 @@ def params_of(numbers, combine="", mode="drop", **more):
     )
 
 
-def data(name, dtype=np.float32):
+def data(name, dtype: Any = np.float32):
     shape, indices_shape, updates_shape, numbers = PATTERNS[name]
     make = lambda s: RNG.integers(0, 5, s).astype(dtype)  # noqa: E731  small integers: sums are exact in any order
     return make(shape), RNG.integers(-2, 8, indices_shape).astype(np.int32), make(updates_shape), numbers
@@ -183,12 +184,17 @@ def test_operand_dims_may_be_split(name, combine):
         if pad and shared:
             continue
         want = KERNEL(SINGLE, base, indices, updates, **params_of(numbers, combine))
-        in_dims = [[("x",) if i == d else () for i in range(operand.ndim)], [()] * indices.ndim, [()] * updates.ndim]
+        in_dims: list[list[tuple[str, ...]]] = [
+            [("x",) if i == d else () for i in range(operand.ndim)],
+            [()] * indices.ndim,
+            [()] * updates.ndim,
+        ]
         update_block = updates[None]
         if shared:
             u = sizes.update_window_dims[window.index(d)]
             in_dims[2][u] = ("x",)
             update_block = np.stack(np.split(updates, 2, u))
+        assert scatter_p.place is not None
         placed = dict(scatter_p.place(params_of(numbers, combine), in_dims, (in_dims[0],)))
         assert shared == (placed["operand_axes"] is None)
         block = np.stack(np.split(base, 2, d))
@@ -203,12 +209,14 @@ def test_updates_may_be_split(combine):
     operand, indices, updates, _ = data("rows")
     want = KERNEL(SINGLE, operand, indices, updates, **params_of(numbers, combine))
     in_dims = (((), ()), (("x",), ()), (("x",), ()))
-    placed = dict(OPS[combine].place(params_of(numbers, combine), in_dims, (((), ()),)))
+    place = OPS[combine].place
+    assert place is not None
+    placed = dict(place(params_of(numbers, combine), in_dims, (((), ()),)))
     assert placed["update_axes"] == ("x",) and placed["operand_axes"] is None
     parts = KERNEL(
         Env(("x",), (2,)), operand[None], np.stack(np.split(indices, 2)), np.stack(np.split(updates, 2)), **placed
     )
-    reduce = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}[OPS[combine].reduction]
+    reduce = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}[OPS[combine].reduction_of({})]
     np.testing.assert_array_equal(reduce(parts, axis=0), want)
 
 
@@ -278,7 +286,7 @@ def test_updates_of_all_devices_go_into_one_operand(combine):
     placed = {**params_of(numbers, combine), "update_axes": ("x",), "sum_axes": ("x",)}
     want = KERNEL(SINGLE, operand, indices, updates, **params_of(numbers, combine))
     np.testing.assert_array_equal(KERNEL(env, *blocks, **placed)[0], want)
-    reduce = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}[op.reduction]
+    reduce = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}[op.reduction_of({})]
     for varying in itertools.product((False, True), repeat=3):  # in a shard_map, where every device has its own operand
         mixed = [np.stack([b[0], b[-1] + 1]) if v else b[:1] for b, v in zip(blocks, varying, strict=True)]
         alone = [KERNEL(env, *[b[i % len(b)][None] for b in mixed], **params_of(numbers, combine)) for i in range(2)]
@@ -289,7 +297,9 @@ def test_updates_of_all_devices_go_into_one_operand(combine):
 def test_a_dying_operand_is_written_over():
     given = [pool.empty((512, 512), np.float32), np.array([[3], [5]]), np.ones((2, 512), np.float32)]
     given[0][...] = 0
-    kernel = OPS["add"].compile(SINGLE, (), (), params_of(((1,), (0,), (0,)), "add"))
+    compile_kernel = OPS["add"].compile
+    assert compile_kernel is not None
+    kernel = compile_kernel(SINGLE, (), (), params_of(((1,), (0,), (0,)), "add"))
     at, seen = address(given[0]), given[0][7:]
     out = kernel.over((0,), given)
     assert address(out) != at and not seen.any(), "somebody else sees the operand"

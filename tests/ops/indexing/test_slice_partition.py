@@ -88,21 +88,23 @@ def test_the_prepared_kernel_gives_what_the_kernel_gives(order, axes, start):
     for sizes in ((1, 6), (2, 3), (n - 1, 1)):
         params = {"dim": 0, "axes": axes, "slice_sizes": sizes, "wrap": (True, False), "sum_axes": axes}
         types = [ShapedArray((2, 6), np.float32, vma=frozenset(axes)), *[ShapedArray((), np.int32)] * 2]
+        assert window_part.compile is not None
         prepared = window_part.compile(AXES, types, [ShapedArray(sizes, np.float32)], params)
         starts = [np.full((1, 1), i, np.int32) for i in (start, 2)]
-        got, want = prepared(block, *starts), window_part.kernel(AXES, block, *starts, **params)
+        got, want = prepared(block, *starts), window_part.block_kernel(AXES, block, *starts, **params)
         np.testing.assert_array_equal(got, want)
         at = min(max(start + n if start < 0 else start, 0), n - sizes[0])
         if at // 2 == (at + sizes[0] - 1) // 2:
             assert np.shares_memory(got, block)
         many = [np.arange(8, dtype=np.int32).reshape(4, 2), starts[1]]
-        np.testing.assert_array_equal(prepared(block, *many), window_part.kernel(AXES, block, *many, **params))
+        np.testing.assert_array_equal(prepared(block, *many), window_part.block_kernel(AXES, block, *many, **params))
 
 
 def test_windows_of_parts_that_lie_side_by_side_are_views():
     block = np.arange(4 * 16 * 8, dtype=np.float32).reshape(4, 1, 16, 8)
     params = {"dim": 0, "axes": ("x",), "slice_sizes": (32, 8), "wrap": (True, True), "sum_axes": ("x",)}
     types = [ShapedArray((16, 8), np.float32, vma=frozenset("x")), *[ShapedArray((), np.int32)] * 2]
+    assert window_part.compile is not None
     prepared = window_part.compile(AXES, types, [ShapedArray((32, 8), np.float32)], params)
     zero = np.zeros((1, 1), np.int32)
     got = prepared(block, zero + 5, zero)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def expected_start(start, n, size, wrap):
 def test_slice_values(wrap):
     for sizes, starts in itertools.product(SIZES, STARTS):
         a, b = (expected_start(s, n, m, wrap) for s, n, m in zip(starts, X.shape, sizes, strict=True))
-        got = dynamic_slice_p.kernel(SINGLE, X, *scalars(starts), slice_sizes=sizes, wrap=(wrap, wrap))
+        got = dynamic_slice_p.block_kernel(SINGLE, X, *scalars(starts), slice_sizes=sizes, wrap=(wrap, wrap))
         np.testing.assert_array_equal(got, X[a : a + sizes[0], b : b + sizes[1]])
 
 
@@ -48,7 +49,9 @@ def test_update_values(wrap):
         a, b = (expected_start(s, n, m, wrap) for s, n, m in zip(starts, X.shape, sizes, strict=True))
         want = X.copy()
         want[a : a + sizes[0], b : b + sizes[1]] = update
-        got = dynamic_update_slice_p.kernel(SINGLE, X, update, *scalars(starts), wrap=(wrap, wrap), operand_axes=None)
+        got = dynamic_update_slice_p.block_kernel(
+            SINGLE, X, update, *scalars(starts), wrap=(wrap, wrap), operand_axes=None
+        )
         np.testing.assert_array_equal(got, want)
 
 
@@ -56,7 +59,7 @@ def test_values_are_those_of_the_oracle():
     jax = pytest.importorskip("jax")
     for starts in STARTS:
         want = jax.lax.dynamic_slice(X, starts, (2, 3))
-        got = dynamic_slice_p.kernel(SINGLE, X, *scalars(starts), slice_sizes=(2, 3), wrap=(True, True))
+        got = dynamic_slice_p.block_kernel(SINGLE, X, *scalars(starts), slice_sizes=(2, 3), wrap=(True, True))
         np.testing.assert_array_equal(got, want)
 
 
@@ -67,10 +70,14 @@ def test_loop_law(sizes, lead, mix):
     first, second = scalars((-1, 2))
     for order in (mix, mix[::-1]):
         blocks = [spread(X, order[0], change), spread(first, order[1], change), spread(second, order[2], change)]
-        check_law(dynamic_slice_p.kernel, blocks, lead, slice_sizes=sizes, wrap=(True, False))
+        check_law(dynamic_slice_p.block_kernel, blocks, lead, slice_sizes=sizes, wrap=(True, False))
         update = spread(RNG.normal(size=sizes).astype(np.float32), order[3], change)
         check_law(
-            dynamic_update_slice_p.kernel, [blocks[0], update, *blocks[1:]], lead, wrap=(True, False), operand_axes=None
+            dynamic_update_slice_p.block_kernel,
+            [blocks[0], update, *blocks[1:]],
+            lead,
+            wrap=(True, False),
+            operand_axes=None,
         )
 
 
@@ -81,14 +88,17 @@ def test_a_cut_dim_may_stay_split(start, size):
     operand, update = RNG.normal(size=(6, 3)).astype(np.float32), RNG.normal(size=(size, 3)).astype(np.float32)
     starts = scalars((start, 0))
     params = dict(wrap=(True, True), operand_axes=None)
-    want = dynamic_update_slice_p.kernel(SINGLE, operand, update, *starts, **params)
+    want = dynamic_update_slice_p.block_kernel(SINGLE, operand, update, *starts, **params)
+    assert dynamic_update_slice_p.place is not None
     placed = dynamic_update_slice_p.place(params, ((("x",), ()), ((), ()), (), ()), ((("x",), ()),))
     block = operand.reshape(2, 3, 3)
-    got = dynamic_update_slice_p.kernel(Env(("x",), (2,)), block, update[None], *[s[None] for s in starts], **placed)
+    got = dynamic_update_slice_p.block_kernel(
+        Env(("x",), (2,)), block, update[None], *[s[None] for s in starts], **placed
+    )
     np.testing.assert_array_equal(got.reshape(6, 3), want)
 
 
-def typed(shape, dtype=np.float32, spec=None):
+def typed(shape, dtype: Any = np.float32, spec=None):
     if spec is None:
         return ShapedArray(shape, dtype)
     return ShapedArray(shape, dtype, mesh=MESH, spec=tuple((s,) if s else () for s in spec))
@@ -181,7 +191,7 @@ def test_a_window_over_many_parts():
     env = Env(("x", "y"), (n, n))
     x, update = RNG.normal(size=(n, n)).astype(np.float32), RNG.normal(size=(50, 45)).astype(np.float32)
     block, starts = x[:, :, None, None], [s[None, None] for s in scalars((7, 11))]
-    got = dynamic_update_slice_p.kernel(env, block, update[None, None], *starts, **params)
+    got = dynamic_update_slice_p.block_kernel(env, block, update[None, None], *starts, **params)
     x[7:57, 11:56] = update
     np.testing.assert_array_equal(got[:, :, 0, 0], x)
 
@@ -190,7 +200,7 @@ def test_parts_of_an_operand_that_is_stored_once():
     """A block that is the same on all devices is stored once, until a device's part of it differs."""
     env, params = Env(("x",), (4,)), dict(wrap=(True,), operand_axes=(("x",),))
     for update in (np.full((1, 3), 5.0), np.arange(12.0).reshape(4, 3)):
-        got = dynamic_update_slice_p.kernel(env, np.zeros((1, 2)), update, np.array([3]), **params)
+        got = dynamic_update_slice_p.block_kernel(env, np.zeros((1, 2)), update, np.array([3]), **params)
         want = np.zeros((4, 2))
         want[1, 1], want[2] = update[1 % len(update), 0], update[2 % len(update), 1:]
         np.testing.assert_array_equal(got, want)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -51,7 +53,7 @@ def test_sort_values(dtype):
     x = values(dtype)
     for dim in (0, 1):
         want = np.asarray(jax.lax.sort(x, dimension=dim))
-        (got,) = sort_p.kernel(SINGLE, x, dimension=dim, is_stable=True, num_keys=1)
+        (got,) = sort_p.block_kernel(SINGLE, x, dimension=dim, is_stable=True, num_keys=1)
         assert got.dtype == want.dtype
         if dtype == "complex64":
             np.testing.assert_array_equal(got, want)
@@ -68,7 +70,7 @@ def test_sort_of_several(num_keys):
     operands = values("float32"), values("int8"), np.arange(36, dtype=np.int32).reshape(4, 9)
     for dim in (0, 1):
         wants = jax.lax.sort(operands, dimension=dim, num_keys=num_keys)
-        gots = sort_p.kernel(SINGLE, *operands, dimension=dim, is_stable=True, num_keys=num_keys)
+        gots = sort_p.block_kernel(SINGLE, *operands, dimension=dim, is_stable=True, num_keys=num_keys)
         for got, want in zip(gots, wants, strict=True):
             np.testing.assert_array_equal(got, want)
 
@@ -82,7 +84,7 @@ def test_top_k_values(dtype):
         pytest.skip("the oracle's top_k fails for int4")
     for k in (0, 1, 3, 9):
         want, where = jax.lax.top_k(x, k)
-        got, at = top_k_p.kernel(SINGLE, x, k=k, axis=1)
+        got, at = top_k_p.block_kernel(SINGLE, x, k=k, axis=1)
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(at, where)
         np.testing.assert_array_equal(got.astype(np.float32), np.asarray(want).astype(np.float32))
@@ -90,9 +92,9 @@ def test_top_k_values(dtype):
 
 def test_top_k_of_wide_types():
     x = np.array([[3, -(2**60), 2**60, 2**60 + 1, 3], [1, 1, 1, 0, -1]], np.int64)
-    got, at = top_k_p.kernel(SINGLE, x, k=3, axis=1)
+    got, at = top_k_p.block_kernel(SINGLE, x, k=3, axis=1)
     assert at.tolist() == [[3, 2, 0], [0, 1, 2]] and got[0, 0] == 2**60 + 1
-    got, at = top_k_p.kernel(SINGLE, x.astype(np.float64), k=2, axis=0)
+    got, at = top_k_p.block_kernel(SINGLE, x.astype(np.float64), k=2, axis=0)
     assert at.tolist() == [[0, 1, 0, 0, 0], [1, 0, 1, 1, 1]]
 
 
@@ -103,12 +105,12 @@ def test_loop_law(lead, mix):
     blocks = [spread(v, e, change) for v, e in zip((first, second, third), mix[:3], strict=True)]
     for dim in (0, 1):
         for num_keys in (1, 2):
-            check_law(sort_p.kernel, blocks, lead, dimension=dim, is_stable=True, num_keys=num_keys)
-        check_law(sort_p.kernel, blocks[:1], lead, dimension=dim, is_stable=True, num_keys=1)
-        check_law(top_k_p.kernel, blocks[:1], lead, k=2, axis=dim)
+            check_law(sort_p.block_kernel, blocks, lead, dimension=dim, is_stable=True, num_keys=num_keys)
+        check_law(sort_p.block_kernel, blocks[:1], lead, dimension=dim, is_stable=True, num_keys=1)
+        check_law(top_k_p.block_kernel, blocks[:1], lead, k=2, axis=dim)
 
 
-def typed(shape, dtype=np.float32, spec=None):
+def typed(shape, dtype: Any = np.float32, spec=None):
     if spec is None:
         return ShapedArray(shape, dtype)
     return ShapedArray(shape, dtype, mesh=MESH, spec=tuple((s,) if s else () for s in spec))
@@ -157,9 +159,9 @@ def test_rows_are_sorted_some_at_a_time(monkeypatch):
     rng = np.random.default_rng(0)
     keys, values = rng.integers(0, 9, (2, 1, 30, 40)).astype(np.float32), rng.normal(size=(1, 3, 30, 40))
     env = Env(("x", "y"), (2, 3))
-    sort = lambda d: sort_p.kernel(env, keys, values, dimension=d, is_stable=True, num_keys=1)  # noqa: E731
-    top = lambda d: top_k_p.kernel(env, keys, k=5, axis=d)  # noqa: E731
-    alone = lambda d: sort_p.kernel(env, values, dimension=d, is_stable=True, num_keys=1)  # noqa: E731
+    sort = lambda d: sort_p.block_kernel(env, keys, values, dimension=d, is_stable=True, num_keys=1)  # noqa: E731
+    top = lambda d: top_k_p.block_kernel(env, keys, k=5, axis=d)  # noqa: E731
+    alone = lambda d: sort_p.block_kernel(env, values, dimension=d, is_stable=True, num_keys=1)  # noqa: E731
     calls = [(f, d) for f in (sort, top, alone) for d in (0, 1)]
     want = [f(d) for f, d in calls]
     monkeypatch.setattr(in_rows, "_CHUNK", 100)

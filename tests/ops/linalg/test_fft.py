@@ -67,12 +67,13 @@ def test_loop_dims_are_independent(lead, kind):
     if kind is not FftType.RFFT:
         x = x.astype("c8")
     lengths = (4, 8) if kind is FftType.IRFFT else (4, 5)
-    got = fft_p.kernel(Env(("x", "y")[: len(lead)], lead), x, fft_type=kind, fft_lengths=lengths)
+    got = fft_p.block_kernel(Env(("x", "y")[: len(lead)], lead), x, fft_type=kind, fft_lengths=lengths)
+    want = np.empty(0)
     for at in np.ndindex(*lead):
-        want = fft_p.kernel(SINGLE, x[at], fft_type=kind, fft_lengths=lengths)
+        want = fft_p.block_kernel(SINGLE, x[at], fft_type=kind, fft_lengths=lengths)
         assert got.dtype == want.dtype and want.dtype.itemsize == (4 if kind is FftType.IRFFT else 8)
         np.testing.assert_allclose(got[at], want, rtol=1e-6, atol=1e-6)
-    empty = fft_p.kernel(SINGLE, x[(0,) * len(lead)][:0], fft_type=kind, fft_lengths=lengths)
+    empty = fft_p.block_kernel(SINGLE, x[(0,) * len(lead)][:0], fft_type=kind, fft_lengths=lengths)
     assert empty.shape == (0, *want.shape[1:]) and empty.dtype == want.dtype
 
 
@@ -120,9 +121,9 @@ def test_a_copy_is_transformed_in_place(kind, order, monkeypatch):
     x = RNG.normal(size=(1, 6, 8)) + 1j * RNG.normal(size=(1, 6, 8))
     x = np.asarray(x.real if kind is FftType.RFFT else x[..., :5] if kind is FftType.IRFFT else x, order=order)
     env, params, before = Env(("x",), (4,)), dict(fft_type=kind, fft_lengths=(6, 8)), x.copy()
-    want = fft_p.kernel(env, x, **params)
+    want = fft_p.block_kernel(env, x, **params)
     monkeypatch.setattr(fft_module, "_IN_PLACE", 1)
-    np.testing.assert_array_equal(fft_p.kernel(env, x, **params), want)
+    np.testing.assert_array_equal(fft_p.block_kernel(env, x, **params), want)
     np.testing.assert_array_equal(x, before)
 
 
@@ -140,4 +141,4 @@ def test_slopes_of_half_spectra(shape, dims):
         places = np.arange(want.shape[d])
         waves = np.exp(-2j * np.pi * np.outer(places, np.arange(n)) / n)
         want = np.moveaxis(np.tensordot(want, waves, (d, 0)), -1, d)
-    np.testing.assert_allclose(got, want.real, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got, np.real(want), rtol=1e-5, atol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.fft
@@ -26,7 +28,7 @@ def drawn(shape, dtype):
 
 
 def check(got, x, dims, inverse):
-    wanted = (scipy.fft.ifftn if inverse else scipy.fft.fftn)(x.astype(np.complex128), axes=range(-dims, 0))
+    wanted: Any = (scipy.fft.ifftn if inverse else scipy.fft.fftn)(x.astype(np.complex128), axes=range(-dims, 0))
     assert got.dtype == x.dtype and got.shape == x.shape
     np.testing.assert_allclose(got, wanted, rtol=0, atol=ERRORS[x.dtype.name] * np.abs(wanted).max())
 
@@ -113,8 +115,8 @@ def test_strided_operands_and_no_compiler(ours):
     x = drawn((1024, 256), np.complex64)
     params = dict(fft_type=fft_module.FftType.FFT, fft_lengths=(256,))
     env = fft_module.Env((), ())
-    check(fft_module.fft_p.kernel(env, np.asarray(x, order="F"), **params), x, 1, False)
-    check(fft_module.fft_p.kernel(env, x[:, ::-1], **params), x[:, ::-1], 1, False)
+    check(fft_module.fft_p.block_kernel(env, np.asarray(x, order="F"), **params), x, 1, False)
+    check(fft_module.fft_p.block_kernel(env, x[:, ::-1], **params), x[:, ::-1], 1, False)
     assert len(ours) == 2
     with config.override("shardwise_fused", "off"):
         check(np.asarray(jnp.fft.fft(x)), x, 1, False)

@@ -149,7 +149,7 @@ def test_failures_are_nan_and_stay_with_their_matrix():
         *linalg.eig(bad),
         *linalg.schur(bad),
     ):
-        nan = np.isnan(np.asarray(got)).reshape(3, -1).any(1)
+        nan = np.any(np.isnan(np.asarray(got)).reshape(3, -1), axis=1)
         assert not nan[0] and nan[2]
     assert np.isnan(np.asarray(linalg.cholesky(bad))[1]).any()
     singular = np.zeros((2, 2), "f")
@@ -214,12 +214,12 @@ def test_loop_dims_are_independent(case, mix):
         x = definite(*loops, n=3, dtype="float64") if square else matrix(*loops, *core, dtype="float64")
         blocks.append(x if len(core) == 1 else x + 4 * np.eye(*core))
     env = Env(("x", "y"), (2, 3))
-    got = op.kernel(env, *blocks, **params)
+    got = op.block_kernel(env, *blocks, **params)
     got = got if op.multiple_results else (got,)
     for i in range(2):
         for j in range(3):
             pick = lambda a: a[min(i, a.shape[0] - 1), min(j, a.shape[1] - 1)]  # noqa: B023, E731
-            want = op.kernel(SINGLE, *map(pick, blocks), **params)
+            want = op.block_kernel(SINGLE, *map(pick, blocks), **params)
             want = want if op.multiple_results else (want,)
             for g, w in zip(got, want, strict=True):
                 np.testing.assert_allclose(pick(g), w, rtol=1e-12, atol=1e-12)
@@ -230,7 +230,7 @@ def test_one_factorisation_serves_all_columns(monkeypatch):
     original = lapack.gufunc
     monkeypatch.setattr(lapack, "gufunc", lambda name, *xs: calls.append(xs[0].shape) or original(name, *xs))
     a, b = matrix(1, 4, 4), matrix(8, 4, 2)
-    got = ops.solve_p.kernel(Env(("x",), (8,)), a, b, transposed=False)
+    got = ops.solve_p.block_kernel(Env(("x",), (8,)), a, b, transposed=False)
     assert calls == [(4, 4)]
     assert_solves(np.broadcast_to(a, (8, 4, 4)), got, b)
 
@@ -347,10 +347,10 @@ def test_singular_tridiagonal_systems_are_perturbed():
         (zero, [1, 0, 1], zero),
         (zero, zero, zero),
     ):
-        args = [np.asarray(v, "f") for v in (dl, d, du)]
-        found = linalg.tridiagonal_solve(*args, column, perturb_singular=True)
-        close(found, theirs(*args, column, perturb_singular=True))
-        assert np.isnan(np.asarray(linalg.tridiagonal_solve(*args, column))).any()
+        low, main, up = (np.asarray(v, "f") for v in (dl, d, du))
+        found = linalg.tridiagonal_solve(low, main, up, column, perturb_singular=True)
+        close(found, theirs(low, main, up, column, perturb_singular=True))
+        assert np.isnan(np.asarray(linalg.tridiagonal_solve(low, main, up, column))).any()
     alone = linalg.tridiagonal_solve(zero[:1], zero[:1], zero[:1], column[:1], perturb_singular=True)
     close(alone, theirs(zero[:1], zero[:1], zero[:1], column[:1], perturb_singular=True))
     # The null vector of a path's Laplacian, by one step of inverse iteration.
@@ -362,7 +362,7 @@ def test_singular_tridiagonal_systems_are_perturbed():
     b = rng.normal(size=(2, 6, 2)).astype("f")
     dl[:, 0] = du[:, -1] = 0
     for lib in (sw.jit, sw.vmap):
-        found = lib(lambda *v: linalg.tridiagonal_solve(*v, perturb_singular=True))(dl, d, du, b)
+        found = lib(functools.partial(linalg.tridiagonal_solve, perturb_singular=True))(dl, d, du, b)
         close(found, linalg.tridiagonal_solve(dl, d, du, b))
     slope = sw.grad(lambda d: linalg.tridiagonal_solve(dl, d, du, b, perturb_singular=True).sum())(d)
     close(slope, sw.grad(lambda d: linalg.tridiagonal_solve(dl, d, du, b).sum())(d))

@@ -61,7 +61,7 @@ def test_batches_of_matrices_and_derivatives():
         normal(128, 4) * np.array([1, 0, 1, 0], np.float32),
         normal(128, 2) @ np.array([[1, 0, 2, 1], [0, 1, 1, 3]], np.float32),
         np.eye(128, 4, dtype=np.float32)[::-1].copy(),
-        normal(128, 4) * np.float32([1, 1e-6, 1e6, 1]),
+        normal(128, 4) * np.array([1, 1e-6, 1e6, 1], np.float32),
     ],
     ids=["zeros", "zeros first", "zeros behind", "columns of zeros", "rank 2", "units", "scales"],
 )

@@ -177,10 +177,10 @@ def test_summed_axes_are_contracted_in_the_same_product():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 4, 3, 5)).astype("f"), rng.normal(size=(1, 4, 5, 6)).astype("f")
     params = dict(dimension_numbers=MATMUL, precision=None, preferred_element_type=None)
-    got = dot_general_p.kernel(env, a, b, **params, sum_axes=("y",))
+    got = dot_general_p.block_kernel(env, a, b, **params, sum_axes=("y",))
     assert got.shape == (2, 1, 3, 6)
     assert_einsum(got[:, 0], "xyij,zyjk->xik", a, b)
-    same = dot_general_p.kernel(env, a[:1, :1], b[:, :1], **params, sum_axes=("x",))
+    same = dot_general_p.block_kernel(env, a[:1, :1], b[:, :1], **params, sum_axes=("x",))
     assert_einsum(same, "xyij,xyjk->xyik", 2 * a[:1, :1], b[:, :1])
     varying = f32(3, 5, mesh=MESH, vma=frozenset("xy")), f32(5, 6, mesh=MESH, vma=frozenset("y"))
     assert typed(*varying, sum_axes=("y",)).vma == {"x"}
@@ -193,10 +193,11 @@ def test_compiled_kernel_is_the_kernel(dtype):
     types = ShapedArray((3, 5), dtype), ShapedArray((5, 6), dtype)
     params = dict(dimension_numbers=MATMUL, precision=None, preferred_element_type=None, out_sharding=None)
     for env, left, right in ((SINGLE, (), ()), (Env(("x",), (2,)), (2,), (1,)), (Env(("x",), (2,)), (2,), (2,))):
+        assert dot_general_p.compile is not None
         run = dot_general_p.compile(env, types, infer_types(dot_general_p, types, params), params)
         a, b = (rng.normal(size=(*s, *t.shape)).astype(dtype) for s, t in zip((left, right), types, strict=True))
         for _ in range(2):
-            np.testing.assert_array_equal(run(a, b), dot_general_p.kernel(env, a, b, **params))
+            np.testing.assert_array_equal(run(a, b), dot_general_p.block_kernel(env, a, b, **params))
 
 
 def test_precision():
@@ -209,7 +210,7 @@ def test_precision():
     with pytest.raises(ValueError, match=r"lax\.Precision"):
         canonicalize_precision("sharp")
     a = np.full((1, 1), 1 + 2**-10, "f")
-    rounded = dot_general_p.kernel(
+    rounded = dot_general_p.block_kernel(
         SINGLE, a, a, dimension_numbers=MATMUL, precision=DotAlgorithmPreset.BF16_BF16_F32, preferred_element_type=None
     )
     assert rounded.item() == 1 and rounded.dtype == np.float32

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def case(seed):
         x, w = (a.transpose(order) for a in (x, w))
     gaps = [int(g) for g in rng.integers(1, 4, space)]
     gaps[-1] = max(gaps[-1], 2)
-    how = {
+    how: dict[str, Any] = {
         "window_strides": [1 if g > 1 else int(rng.integers(1, 3)) for g in gaps],
         "padding": [tuple(int(n) for n in rng.integers(-2, 6, 2)) for _ in range(space)],
         "lhs_dilation": gaps,
@@ -45,8 +47,9 @@ def test_results(monkeypatch, seed):
     for least in (0, 1 << 40):
         monkeypatch.setattr(dilated_conv, "_SAVED", least)
         found.append(np.asarray(lax.conv_general_dilated(x, w, **how)))
-    assert found[0].shape == found[1].shape
-    assert_normwise(*found, 1e-6)
+    got, want = found
+    assert got.shape == want.shape
+    assert_normwise(got, want, 1e-6)
 
 
 def test_what_is_multiplied(monkeypatch):
@@ -56,7 +59,7 @@ def test_what_is_multiplied(monkeypatch):
     record = lambda *args: (seen.append(args[1].shape), convolve(*args))[1]  # noqa: E731
     monkeypatch.setattr(dilated_conv, "convolve", record)
     x, w = np.ones((1, 2, 5), np.float32), np.ones((3, 2, 3), np.float32)
-    how = {"window_strides": (1,), "padding": [(2, 2)]}
+    how: dict[str, Any] = {"window_strides": (1,), "padding": [(2, 2)]}
     sw.jit(lambda x, w: lax.conv_general_dilated(x, w, lhs_dilation=(2,), **how))(x, w)
     assert sorted(seen) == [(3, 2, 1), (3, 2, 2)]
     seen.clear()

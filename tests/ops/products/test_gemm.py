@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +16,7 @@ from tests.rounding import assert_einsum, assert_normwise, assert_same_products
 RNG = np.random.default_rng(0)
 
 
-def block(lead: tuple[int, ...], shape: tuple[int, ...], dtype: object = np.float32) -> np.ndarray:
+def block(lead: tuple[int, ...], shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
     full = RNG.normal(size=(*lead, *shape))
     return (full * 10).astype(dtype) if np.dtype(dtype).kind in "iu" else full.astype(dtype)
 

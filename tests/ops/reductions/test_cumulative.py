@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -57,7 +58,7 @@ def test_values_are_those_of_the_oracle(dtype):
     cases = [(n, a, r) for n in names for a in (0, 1) for r in (False, True)]
     wants = jax.jit(lambda v: [getattr(jax.lax, n)(v, axis=a, reverse=r) for n, a, r in cases])(x)
     for (name, axis, reverse), want in zip(cases, wants, strict=True):
-        got = OPS[name].kernel(SINGLE, x, axis=axis, reverse=reverse)
+        got = OPS[name].block_kernel(SINGLE, x, axis=axis, reverse=reverse)
         assert got.dtype == want.dtype and got.shape == want.shape
         eps = float(ml_dtypes.finfo(dtype).eps) if dtype_kind(dtype) == "f" else 1e-6
         want = np.asarray(want).astype(np.complex128)
@@ -71,7 +72,7 @@ def test_wide_rows(order, reverse):
     """Where whole rows are added, not the elements of a column one by one."""
     x = RNG.normal(size=(20, 300)).astype(np.float32, order=order)
     for axis in (0, 1):
-        got = cumulative.cumsum_p.kernel(SINGLE, x, axis=axis, reverse=reverse)
+        got = cumulative.cumsum_p.block_kernel(SINGLE, x, axis=axis, reverse=reverse)
         want = np.flip(np.cumsum(np.flip(x, axis), axis), axis) if reverse else np.cumsum(x, axis)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
@@ -83,7 +84,7 @@ def test_loop_law(lead, mix):
             block = spread(RNG.normal(size=shape).astype(np.float32), mix[0], lambda v, k: v + k)
             for axis in (0, 1):
                 for reverse in (False, True):
-                    check_law(op.kernel, [block], lead, axis=axis, reverse=reverse)
+                    check_law(op.block_kernel, [block], lead, axis=axis, reverse=reverse)
 
 
 def test_rules_and_explicit_types():
@@ -155,15 +156,14 @@ def test_large_blocks_run_in_machine_code(monkeypatch, name, reverse):
     monkeypatch.setattr(running, "_SHARED", 1 << 14)
     kind = getattr(running, name)
     rng = np.random.default_rng(0)
-    for dtype, shape in itertools.product(
-        [np.float32, np.float64, np.int32, np.uint8], [(64, 257), (3, 50, 77), (1, 20001), (7000, 3), (2, 9000)]
-    ):
+    dtypes: list[Any] = [np.float32, np.float64, np.int32, np.uint8]
+    for dtype, shape in itertools.product(dtypes, [(64, 257), (3, 50, 77), (1, 20001), (7000, 3), (2, 9000)]):
         if name == "LOG_SUM" and dtype not in (np.float32, np.float64):
             continue
         x = rng.normal(size=shape) * 0.1 + 1 if name == "PRODUCT" else rng.normal(size=shape) * 5
         x = np.abs(x).astype(dtype)
         for dim, order in itertools.product([d for d, n in enumerate(shape) if n > 1], "CF"):
-            given = np.asarray(x, order=order)
+            given = np.asfortranarray(x) if order == "F" else np.ascontiguousarray(x)
             turned = np.flip(given, dim) if reverse else given
             got = running.accumulate_dim(kind, given, dim, reverse)
             assert got is not None and got.dtype == dtype

@@ -74,7 +74,7 @@ def test_out_sharding(spec, bucket_size):
                 sw.jit(sw.ops.segment_sum, static_argnums=2, static_argnames=("bucket_size", "out_sharding")),
             ):
                 found = f(data, ids, 4, bucket_size=bucket_size, out_sharding=spec)
-                assert found.sharding.spec == spec
+                assert found.sharding == NamedSharding(mesh, spec)
                 assert found.tolist() == [[8, 10], [12, 14], [16, 18], [20, 22]]
 
 

@@ -20,7 +20,7 @@ from tests.rounding import assert_normwise
 
 RNG = np.random.default_rng(0)
 
-CASES = [
+CASES: list[dict[str, Any]] = [
     dict(window_dimensions=(1, 3, 2)),
     dict(window_dimensions=(2, 3, 2), window_strides=(1, 2, 3)),
     dict(window_dimensions=(1, 3, 3), window_strides=(1, 1, 1), padding="SAME"),
@@ -81,9 +81,9 @@ def test_loop_dims_are_independent(lead):
             continue
         _, p = params(**case)
         for op in (window.reduce_window_sum_p, window.reduce_window_max_p):
-            got = op.kernel(Env(tuple("xy"[: len(lead)]), lead), x, **p)
+            got = op.block_kernel(Env(tuple("xy"[: len(lead)]), lead), x, **p)
             for at in np.ndindex(*lead):
-                np.testing.assert_allclose(got[at], op.kernel(SINGLE, x[at], **p), rtol=1e-12, atol=1e-12)
+                np.testing.assert_allclose(got[at], op.block_kernel(SINGLE, x[at], **p), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "bool", "bfloat16", "float16", "complex64"])
@@ -106,7 +106,7 @@ def test_other_types(dtype):
             base_dilation=(1, 1),
             window_dilation=(1, 1),
         )
-        got = op.kernel(SINGLE, x, **p)
+        got = op.block_kernel(SINGLE, x, **p)
         assert got.dtype == dtype and init is not None
         wide = x.astype("c16" if dtype.kind == "c" else "f4" if dtype.itemsize == 2 else dtype)
         low = 0 if name == "add" or dtype.kind == "b" else (np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf)
@@ -143,7 +143,7 @@ def test_the_first_of_ties_wins_row_by_row():
 def test_any_computation():
     jax = pytest.importorskip("jax")
     x, y = RNG.normal(size=(3, 9)).astype("f"), RNG.normal(size=(3, 9)).astype("f")
-    case = dict(window_dimensions=(1, 3), window_strides=(1, 2), padding=((0, 0), (1, 1)))
+    case: dict[str, Any] = dict(window_dimensions=(1, 3), window_strides=(1, 2), padding=((0, 0), (1, 1)))
 
     def first_larger(lax):
         def pick(a, b):
@@ -193,7 +193,13 @@ def test_sharding_never_changes_values(spec):
     mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"))
     x = RNG.normal(size=(4, 12, 8)).astype("f")
     split = sw.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
-    for case in (CASES[0], CASES[2], dict(window_dimensions=(1, 12, 8)), dict(window_dimensions=(4, 12, 8))):
+    cases: list[dict[str, Any]] = [
+        CASES[0],
+        CASES[2],
+        {"window_dimensions": (1, 12, 8)},
+        {"window_dimensions": (4, 12, 8)},
+    ]
+    for case in cases:
         for name in ("add", "max"):
             computation, init = monoids(core)[name]
             f = lambda v: window.reduce_window(v, np.float32(init), computation, **case)  # noqa: B023, E731
@@ -219,10 +225,11 @@ def test_the_identity_of_a_reduction_may_have_any_dtype(name: str, init: Any, dt
     """Under mixed precision, pooling begins the maximum of bfloat16 values with the Python number -inf."""
     jax = pytest.importorskip("jax")
     x = np.arange(12).reshape(3, 4).astype(jax.numpy.dtype(dtype))
-    for api, ours, theirs, args in [
+    calls: list[tuple[str, Any, Any, tuple[Any, ...]]] = [
         ("reduce_window", core.reduce_window, jax.lax.reduce_window, ((1, 2), (1, 1), "VALID")),
         ("reduce", core.reduce, jax.lax.reduce, ((1,),)),
-    ]:
+    ]
+    for api, ours, theirs, args in calls:
         try:
             want = theirs(x, init, getattr(jax.lax, name), *args)
         except TypeError:
@@ -252,11 +259,12 @@ def test_loops_give_the_bits_of_the_kernel(monkeypatch, name, dtype):
     x = sw.numpy.asarray(x if dtype != "uint8" else abs(x)).astype(dtype)
     function = {"sum": core.add, "prod": core.mul, "max": core.max, "min": core.min}[name]
     init = sw.numpy.asarray(MONOIDS[name].identity(np.dtype(x.dtype)))
-    for case in (
+    cases: list[dict[str, Any]] = [
         dict(window_dimensions=(1, 3, 3), window_strides=(1, 2, 1), padding="SAME"),
         dict(window_dimensions=(1, 9, 1), window_dilation=(1, 2, 1)),
         dict(window_dimensions=(2, 2, 2), window_strides=(2, 1, 1), padding=((0, 0), (1, 0), (0, 2))),
-    ):
+    ]
+    for case in cases:
         found = []
         for fewest in (0, 1 << 30):
             monkeypatch.setattr(costs, "FUSED_FEWEST", fewest)

@@ -51,8 +51,7 @@ def test_to_the_bit(seed, dtype):
         for x, (_, config) in zip(xs[1:], operands[1:], strict=True):
             want = want + padded(x, shape, config)
     params = {"shape": shape, "configs": tuple(config for _, config in operands)}
-    assert padded_sum_p.kernel is not None
-    got = padded_sum_p.kernel(Env(), *xs, **params)
+    got = padded_sum_p.block_kernel(Env(), *xs, **params)
     assert (got.dtype, got.tobytes()) == (want.dtype, want.tobytes())
 
 
@@ -100,8 +99,7 @@ def test_to_the_bit_once_code_is_made(name, monkeypatch):
 def test_operands_that_devices_share():
     x, y = (RNG.normal(size=(n, 3)).astype(np.float32) for n in (4, 1))
     configs = ((0, 1, 1),), ((1, 0, 1),)
-    assert padded_sum_p.kernel is not None
-    got = padded_sum_p.kernel(Env(("x",), (4,)), x, y, shape=(6,), configs=configs)
+    got = padded_sum_p.block_kernel(Env(("x",), (4,)), x, y, shape=(6,), configs=configs)
     assert np.array_equal(got, padded(x, (6,), configs[0]) + padded(y, (6,), configs[1]))
 
 

@@ -47,7 +47,7 @@ def split(shape_, *entries):
 
 
 def run(op, *blocks, **params):
-    return op.kernel(SINGLE, *blocks, **params)
+    return op.block_kernel(SINGLE, *blocks, **params)
 
 
 # -- values and the loop law --------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_loop_law(case):
     op, blocks, params, _ = MOVES[case]
     for lead, mix in CASES:
         spreads = [spread(np.asarray(b), m, lambda v, k: v + k) for b, m in zip(blocks, mix, strict=False)]
-        check_law(op.kernel, spreads, lead, **params)
+        check_law(op.block_kernel, spreads, lead, **params)
 
 
 PADS = [((0, 0, 0),), ((1, 2, 0),), ((-1, 1, 0),), ((-1, -1, 1),), ((2, 0, 2),), ((0, -2, 1),), ((-3, 3, 0),), ((3, -3, 0),),
@@ -143,7 +143,7 @@ def pad_size(n, config):
 def test_pad_loop_law(lead, mix):
     for config in [((1, 1, 0), (0, 0, 1)), ((0, 0, 0), (-1, 2, 0))]:
         blocks = [spread(X, mix[0], lambda v, k: v + k), spread(np.asarray(X[0, 0]), mix[1], lambda v, k: v - k)]
-        check_law(pieces.pad_p.kernel, blocks, lead, padding_config=config)
+        check_law(pieces.pad_p.block_kernel, blocks, lead, padding_config=config)
 
 
 def test_values_are_those_of_the_oracle():
@@ -165,7 +165,7 @@ def test_broadcast_is_a_readonly_view():
     x = np.zeros((1, 1, 5), np.float32)
     for shape_ in ((8, 5), (1, 5)):
         env = env_of(2)
-        got = broadcast.broadcast_in_dim_p.kernel(env, x, shape=shape_, broadcast_dimensions=(1,))
+        got = broadcast.broadcast_in_dim_p.block_kernel(env, x, shape=shape_, broadcast_dimensions=(1,))
         assert got.shape == (1, 1, *shape_) and np.shares_memory(got, x)
     assert not broadcast.stretch_view(x, (1, 3, 5)).flags.writeable
     half = np.zeros((1, 5), ml_dtypes.bfloat16)
@@ -178,11 +178,11 @@ def test_iota_counts_on_from_device_to_device(lead):
     env = env_of(lead)
     got = run(iota.iota_p, dtype=np.dtype("int32"), shape=(2, 3), dimension=1)
     np.testing.assert_array_equal(got, [[0, 1, 2], [0, 1, 2]])
-    local = iota.iota_p.kernel(env, dtype=np.dtype("int32"), shape=(2, 3), dimension=0)
+    local = iota.iota_p.block_kernel(env, dtype=np.dtype("int32"), shape=(2, 3), dimension=0)
     assert local.shape == (1,) * lead + (2, 3)
     if lead == 2:
         for axes in (("x",), ("y",), ("x", "y"), ("y", "x")):
-            local = iota.iota_p.kernel(env, dtype=np.dtype("int32"), shape=(2, 3), dimension=1, shard_axes=axes)
+            local = iota.iota_p.block_kernel(env, dtype=np.dtype("int32"), shape=(2, 3), dimension=1, shard_axes=axes)
             first = env.index(axes) * 3
             np.testing.assert_array_equal(local[..., 1, :], first[..., None] + np.arange(3))
             assert local.shape[:2] == first.shape

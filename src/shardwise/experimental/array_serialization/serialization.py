@@ -75,8 +75,8 @@ def get_tensorstore_spec(
 
 
 def _folder(path: str) -> dict[str, str]:
-    scheme, found, rest = path.partition("://")
-    if not found:
+    scheme, separator, rest = path.partition("://")
+    if not separator:
         return {"driver": "file", "path": path}
     bucket, _, inside = rest.partition("/")
     if scheme not in _CLOUD or not bucket or not inside:
@@ -147,7 +147,7 @@ class GlobalAsyncCheckpointManager(GlobalAsyncCheckpointManagerBase):
             raise error
 
     def wait_until_finished(self) -> None:
-        """Return once all is written. Raises what the writing raised, and TimeoutError if it takes too long."""
+        """Return once all is written. Raises the errors of writing, and TimeoutError if it takes too long."""
         if self._writer is not None:
             self._writer.join(self._timeout)
             if self._writer.is_alive():
@@ -257,14 +257,14 @@ def _write(x: Any, spec: dict[str, Any], transaction: Any) -> list[Any]:
             f"the array for {spec['kvstore']} holds keys of type {x.dtype.name}. Write random.key_data of them, and read them with "
             "random.wrap_key_data."
         )
-    described = {
+    description = {
         "dtype": ts.dtype(np.dtype(x.dtype).name),
         "shape": list(x.shape),
         "chunk_layout": ts.ChunkLayout(chunk_shape=_chunk(x)),
     }
     if "metadata" in spec or "schema" in spec:
-        described = {}
-    store = ts.open(ts.Spec(spec), create=True, open=True, transaction=transaction, **described).result()
+        description = {}
+    store = ts.open(ts.Spec(spec), create=True, open=True, transaction=transaction, **description).result()
     shards = (
         [(s.index, s.data) for s in x.addressable_shards if s.replica_id == 0]
         if isinstance(x, ArrayImpl)
@@ -289,13 +289,13 @@ def _read(sharding: Sharding, spec: dict[str, Any], shape: Sequence[int] | None,
 
     def part(index: tuple[slice, ...]) -> Any:
         bounds = [s.indices(n)[:2] for s, n in zip(index, whole, strict=True)]
-        stored = tuple(slice(a, max(a, min(b, n))) for (a, b), n in zip(bounds, store.shape, strict=True))
+        stored_slices = tuple(slice(a, max(a, min(b, n))) for (a, b), n in zip(bounds, store.shape, strict=True))
         sizes = [b - a for a, b in bounds]
-        if any(s.start >= n for s, n in zip(stored, store.shape, strict=True)):
+        if any(s.start >= n for s, n in zip(stored_slices, store.shape, strict=True)):
             return np.zeros(sizes, kind)
-        values = np.asarray(store[stored].read().result()).astype(kind, copy=False)
-        missing = [(0, n - m) for n, m in zip(sizes, values.shape, strict=True)]
-        return np.pad(values, missing) if any(n for _, n in missing) else values
+        values = np.asarray(store[stored_slices].read().result()).astype(kind, copy=False)
+        pad_widths = [(0, n - m) for n, m in zip(sizes, values.shape, strict=True)]
+        return np.pad(values, pad_widths) if any(n for _, n in pad_widths) else values
 
     return make_array_from_callback(whole, sharding, part)
 

@@ -20,14 +20,14 @@ __all__ = ["colocated_cpu_devices", "colocated_python", "colocated_python_class"
 
 
 def _check_here(devices: Any) -> tuple[Device, ...]:
-    found = tuple(devices)
-    foreign = sorted({d.process_index for d in found} - {process_index()})
+    device_tuple = tuple(devices)
+    foreign = sorted({d.process_index for d in device_tuple} - {process_index()})
     if foreign:
         raise NotImplementedError(
             f"colocated_python runs in this process, {process_index()}, and the devices belong to the processes {foreign}, too. Call the "
             "function in each process on what it holds: [s.data for s in x.addressable_shards]."
         )
-    return found
+    return device_tuple
 
 
 def _types(tree: Any) -> tuple[list[tuple[Any, Any]], PyTreeDef]:
@@ -67,9 +67,9 @@ class ColocatedFunction:
             )
         out = self._fun(*args, **kwargs)
         if self._out_specs_fn is not None:
-            wanted = self._out_specs_fn(*args, **kwargs)
-            if _types(out) != _types(wanted):
-                raise ValueError(f"The function gave {_types(out)[0]}, but out_specs_fn says {_types(wanted)[0]}.")
+            out_specs = self._out_specs_fn(*args, **kwargs)
+            if _types(out) != _types(out_specs):
+                raise ValueError(f"The function gave {_types(out)[0]}, but out_specs_fn says {_types(out_specs)[0]}.")
         return out
 
     def specialize(

@@ -1,7 +1,7 @@
 """Reads and writes with masks: `load`, `store`, `swap` and the atomic updates.
 
 Unlike ``ref[index]``, which moves a part that begins at a traced place inside, they read memory beyond the end as it is before it is
-written, and drop what is written there.
+written, and drop writes there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Window:
         if not any(self._beyond):
             self._place[self._index] = new
             return
-        grown = self._pad_place().at[self._index].set(new)
-        self._place[...] = lax.slice(grown, [0] * grown.ndim, self._place.shape)
+        whole = self._pad_place().at[self._index].set(new)
+        self._place[...] = lax.slice(whole, [0] * whole.ndim, self._place.shape)
 
     def _pad_place(self) -> Array:
         whole = self._place[...]
@@ -79,15 +79,15 @@ def load(
     Raises:
         ValueError: the mask does not broadcast to the elements.
     """
-    found = _Window(x_ref_or_view, idx, "load").read()
+    window = _Window(x_ref_or_view, idx, "load").read()
     if mask is not None:
         try:
-            fits = jnp.broadcast_shapes(found.shape, jnp.shape(mask)) == found.shape
+            fits = jnp.broadcast_shapes(window.shape, jnp.shape(mask)) == window.shape
         except ValueError:
             fits = False
         if not fits:
-            raise ValueError(f"Cannot broadcast mask shape {jnp.shape(mask)} to load shape {found.shape}")
-    return found if mask is None or other is None else jnp.where(mask, found, jnp.asarray(other, found.dtype))
+            raise ValueError(f"Cannot broadcast mask shape {jnp.shape(mask)} to load shape {window.shape}")
+    return window if mask is None or other is None else jnp.where(mask, window, jnp.asarray(other, window.dtype))
 
 
 def swap(

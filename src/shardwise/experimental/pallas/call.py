@@ -1,7 +1,7 @@
 """`pallas_call`: a kernel run over its grid, one step after the other, as a loop that any program may hold.
 
 Each step reads the blocks of its operands and results, runs the kernel on Refs to them, and writes back those that the kernel wrote. Arrays
-are padded to whole blocks before, and cut back after the loop. That is what JAX's interpreter does, with the same values.
+are padded to whole blocks before, and cut back after the loop. JAX's interpreter does the same, with the same values.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def pallas_call(
         scratch_shapes: memory that lasts from the first step to the last one.
         input_output_aliases: from the number of an operand to that of the result that begins with its values.
         debug: print the traced kernel.
-        cost_estimate: what a call costs, by which plans for accelerators count instead of by the kernel's ops.
+        cost_estimate: the cost of a call; plans for accelerators count it in place of the kernel's ops.
         interpret, compiler_params, metadata: for compilers; they change nothing here.
         name: the function's name.
 
@@ -126,8 +126,8 @@ def _call(
     outs, out_tree = tree_flatten_with_path(out_shape)
     out_types = [ShapedArray(tuple(o.shape), canonicalize(o.dtype)) for _, o in outs]
 
-    prefetched = args[: spec.num_scalar_prefetch]
-    first = len(tree_flatten(prefetched)[0])
+    prefetch_args = args[: spec.num_scalar_prefetch]
+    first = len(tree_flatten(prefetch_args)[0])
     scalars, operands = values[:first], values[first:]
     blocks = _mappings(
         spec.in_specs, "`in_specs`", args[spec.num_scalar_prefetch :], "`inputs`",
@@ -151,19 +151,22 @@ def _call(
         return ((*inputs, *results), rest) if isinstance(rest, dict) else ((*inputs, *results, *rest), {})
 
     types = [*[x.aval for x in scalars], *[m.block for m in (*blocks, *results)], *scratch_types]
-    traced = _trace_kernel(kernel, title, refs_of, spec.grid, types, len(scalars))
+    body_trace = _trace_kernel(kernel, title, refs_of, spec.grid, types, len(scalars))
     if debug:
-        print(f"\nThe program of the kernel in pallas_call {title}:\n{traced.body.program}")
+        print(f"\nThe program of the kernel in pallas_call {title}:\n{body_trace.body.program}")
     _check_aliases(aliases, values, out_types, with_paths, outs)
 
-    begun = {o: values[i] for i, o in aliases.items()}
-    with as_one_kernel(written_kernel(title, spec.grid, blocks, results, scratch_types, traced.body.program, cost)):
-        initial = [begun[o] if o in begun else uninitialized_array(t.shape, t.dtype) for o, t in enumerate(out_types)]
+    first_values = {o: values[i] for i, o in aliases.items()}
+    with as_one_kernel(written_kernel(title, spec.grid, blocks, results, scratch_types, body_trace.body.program, cost)):
+        initial = [
+            first_values[o] if o in first_values else uninitialized_array(t.shape, t.dtype)
+            for o, t in enumerate(out_types)
+        ]
         arrays = [m.pad(x) for m, x in zip((*blocks, *results), (*operands, *initial), strict=True)]
         memory = [uninitialized_array(t.shape, t.dtype) for t in scratch_types]
-        last = _run(traced, spec.grid, (*blocks, *results), scalars, arrays, memory)
-        trimmed = [m.trim(x) for m, x in zip(results, last[len(blocks) :], strict=True)]
-    return tree_unflatten(out_tree, trimmed)
+        last = _run(body_trace, spec.grid, (*blocks, *results), scalars, arrays, memory)
+        cut_results = [m.trim(x) for m, x in zip(results, last[len(blocks) :], strict=True)]
+    return tree_unflatten(out_tree, cut_results)
 
 
 def _mappings(
@@ -179,9 +182,9 @@ def _mappings(
     types = [x.aval for x in scalars]
     if specs is no_block_spec:
         return [mapping_of(BlockSpec(), t, origin, grid, types) for origin, t in arrays]
-    found, found_tree = tree_flatten(specs)
-    wanted: PyTreeDef = tree_flatten(tree)[1]
-    if found_tree != wanted:
+    spec_leaves, found_tree = tree_flatten(specs)
+    expected_tree: PyTreeDef = tree_flatten(tree)[1]
+    if found_tree != expected_tree:
         differences = [
             f"    * {f'at {keystr(path)}, ' if path else ''}{what} is a {a} but {of} is a {b}, so {why}"
             for path, a, b, why in equality_errors(specs, tree)
@@ -189,7 +192,7 @@ def _mappings(
         raise ValueError(
             "\n".join([f"Pytree for {what} and {of} do not match. Give one BlockSpec per array:", *differences])
         )
-    specs_of = [BlockSpec() if s is no_block_spec else s for s in found]
+    specs_of = [BlockSpec() if s is no_block_spec else s for s in spec_leaves]
     return [mapping_of(s, t, origin, grid, types) for s, (origin, t) in zip(specs_of, arrays, strict=True)]
 
 
@@ -225,11 +228,11 @@ def _trace_kernel(
     every = [INDEX] * (axes + len(bounds)) + list(types)
     body = trace_body(last_blocks, tree_flatten((0,) * len(every))[1], every, title)
     # Scalars may be Python's, which became arrays while the kernel was traced.
-    captured = [x for x in map(as_array, body.consts) if x.ndim or isinstance(x, Tracer)]
-    if captured:
-        found = ", ".join(x.aval.str_short() for x in captured)
+    captured_arrays = [x for x in map(as_array, body.consts) if x.ndim or isinstance(x, Tracer)]
+    if captured_arrays:
+        type_list = ", ".join(x.aval.str_short() for x in captured_arrays)
         raise ValueError(
-            f"The kernel function in the pallas_call {title} captures constants [{found}]. You should pass them as inputs."
+            f"The kernel function in the pallas_call {title} captures constants [{type_list}]. You should pass them as inputs."
         )
     return _Kernel(body, written)
 
@@ -238,16 +241,16 @@ def _check_aliases(
     aliases: dict[int, int], values: Sequence[Array], outs: Sequence[ShapedArray], in_paths: Any, out_paths: Any
 ) -> None:
     for i, o in aliases.items():
-        said = f"input_output_aliases contains the mapping '{i}:{o}'"
+        intro = f"input_output_aliases contains the mapping '{i}:{o}'"
         if i not in range(len(values)):
-            raise ValueError(f"{said} with input index {i} outside the range [0, {len(values)})")
+            raise ValueError(f"{intro} with input index {i} outside the range [0, {len(values)})")
         if o not in range(len(outs)):
-            raise ValueError(f"{said} with output index {o} outside the range [0, {len(outs)})")
-        given, wanted = values[i].aval, outs[o]
-        if given.shape != wanted.shape or given.dtype != wanted.dtype:
+            raise ValueError(f"{intro} with output index {o} outside the range [0, {len(outs)})")
+        given, out_type = values[i].aval, outs[o]
+        if given.shape != out_type.shape or given.dtype != out_type.dtype:
             raise ValueError(
-                f"{said} referring to input{keystr(in_paths[i][0])} with abstract value {given} and to output{keystr(out_paths[o][0])} "
-                f"with a different abstract value {wanted}. Give the output the input's shape and dtype."
+                f"{intro} referring to input{keystr(in_paths[i][0])} with abstract value {given} and to output{keystr(out_paths[o][0])} "
+                f"with a different abstract value {out_type}. Give the output the input's shape and dtype."
             )
 
 
@@ -260,31 +263,31 @@ def _run(
     memory: Sequence[Array],
 ) -> list[Array]:
     """The arrays after all steps. Those that the kernel writes, and the scratch memory, go from step to step."""
-    everything = [*arrays, *memory]
-    changing = [i for i, written in enumerate(kernel.written) if written]
+    all_arrays = [*arrays, *memory]
+    changing_places = [i for i, written in enumerate(kernel.written) if written]
     bounds = [jnp.int32(size) for size in grid if isinstance(size, Array)]
     program = kernel.body.program
 
     def step(indices: Sequence[Array], state: Sequence[Array]) -> list[Array]:
-        now = list(everything)
-        for i, x in zip(changing, state, strict=True):
+        now = list(all_arrays)
+        for i, x in zip(changing_places, state, strict=True):
             now[i] = x
         places = [m.starts(indices, scalars) for m in mappings]
         blocks = [m.read(x, place) for m, x, place in zip(mappings, now, places, strict=False)]
         last = eval_program(program, [*kernel.body.consts, *indices, *bounds, *scalars, *blocks, *now[len(arrays) :]])
         return [
             mappings[i].write(now[i], as_array(last[i]), places[i]) if i < len(mappings) else as_array(last[i])
-            for i in changing
+            for i in changing_places
         ]
 
-    state = _make_varying([everything[i] for i in changing], [*scalars, *arrays])
+    state = _make_varying([all_arrays[i] for i in changing_places], [*scalars, *arrays])
     if not grid:
         state = step((), state)
     else:
         count: Any = math.prod(grid) if not bounds else _product(grid)
         state = lax.fori_loop(np.int32(0), count, lambda i, state: step(unravel(i, grid), state), state)
     last = list(arrays)
-    for i, x in zip(changing, state, strict=True):
+    for i, x in zip(changing_places, state, strict=True):
         if i < len(last):
             last[i] = x
     return last

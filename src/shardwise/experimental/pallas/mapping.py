@@ -45,20 +45,20 @@ class Mapping:
     @property
     def block(self) -> ShapedArray:
         """The type of a block as the kernel sees it."""
-        kept = tuple(_size(d) for d in self.dims if not isinstance(d, Squeezed))
-        return ShapedArray(kept, self.array.dtype)
+        kept_sizes = tuple(_size(d) for d in self.dims if not isinstance(d, Squeezed))
+        return ShapedArray(kept_sizes, self.array.dtype)
 
     @property
     def _paddings(self) -> list[tuple[int, int]]:
         """Elements before and after the array: those that an `Element` asks for, and those that complete the last block."""
-        found: list[tuple[int, int]] = []
+        pad_widths: list[tuple[int, int]] = []
         for dim, n in zip(self.dims, self.array.shape, strict=True):
             low, high = dim.padding if isinstance(dim, Element) else (0, 0)
-            found.append((low, high + -(low + n + high) % max(_size(dim), 1)))
-        return found
+            pad_widths.append((low, high + -(low + n + high) % max(_size(dim), 1)))
+        return pad_widths
 
     def pad(self, x: Array) -> Array:
-        """The array with whole blocks; what is outside of it is as memory that is not written yet."""
+        """The array with whole blocks; elements outside of it are as memory that is not written yet."""
         paddings = self._paddings
         if not any(map(any, paddings)):
             return x
@@ -73,10 +73,10 @@ class Mapping:
         """The first element of a step's block, per dim."""
         if self.index_map is None:
             return [jnp.int32(0)] * len(self.dims)
-        found = eval_program(self.index_map.program, [*self.index_map.consts, *indices, *scalars])
+        index_values = eval_program(self.index_map.program, [*self.index_map.consts, *indices, *scalars])
         return [
             as_array(convert(as_value(i), INDEX.dtype, False)) * (_size(d) if isinstance(d, Blocked) else 1)
-            for i, d in zip(found, self.dims, strict=True)
+            for i, d in zip(index_values, self.dims, strict=True)
         ]
 
     def read(self, x: Array, starts: Sequence[Array]) -> Array:
@@ -119,27 +119,27 @@ def _traced_map(
     function: Any, dims: tuple[BlockDim, ...], origin: str, grid: Sequence[Any], scalars: Sequence[ShapedArray]
 ) -> Body:
     name = getattr(function, "__name__", "index_map")
-    said = f"Index map function {name} for {origin}"
+    intro = f"Index map function {name} for {origin}"
 
     def indices(*args: Any) -> Any:
         with at_position(args[: len(grid)], grid):
-            found = function(*args[: len(grid)], *map(Ref, args[len(grid) :]))
-        found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        if len(found) != len(dims):
+            outs = function(*args[: len(grid)], *map(Ref, args[len(grid) :]))
+        outs = tuple(outs) if isinstance(outs, (tuple, list)) else (outs,)
+        if len(outs) != len(dims):
             raise ValueError(
-                f"{said} must return {len(dims)} values to match block_shape={dims}. Currently returning {len(found)} values: {found}"
+                f"{intro} must return {len(dims)} values to match block_shape={dims}. Currently returning {len(outs)} values: {outs}"
             )
-        return found
+        return outs
 
     types = (*[INDEX] * len(grid), *scalars)
     body = trace_body(indices, tree_structure((0,) * len(types)), types, name)
     for i, out in enumerate(body.out_types):
         if out.shape or out.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
-            raise ValueError(f"{said} must return integer scalars. Output[{i}] has type {out}.")
-    captured = [x for x in map(as_array, body.consts) if x.ndim or isinstance(x, Tracer)]
-    if captured:
-        types_text = ", ".join(x.aval.str_short() for x in captured)
+            raise ValueError(f"{intro} must return integer scalars. Output[{i}] has type {out}.")
+    captured_arrays = [x for x in map(as_array, body.consts) if x.ndim or isinstance(x, Tracer)]
+    if captured_arrays:
+        types_text = ", ".join(x.aval.str_short() for x in captured_arrays)
         raise ValueError(
-            f"{said} must not capture constants: [{types_text}]. Compute them from the indices, or pass them as prefetched scalars."
+            f"{intro} must not capture constants: [{types_text}]. Compute them from the indices, or pass them as prefetched scalars."
         )
     return body

@@ -68,7 +68,7 @@ def loop(
 def run_scoped(
     f: Callable[..., Any], *types: Any, collective_axes: Hashable | tuple[Hashable, ...] = (), **kw_types: Any
 ) -> Any:
-    """``f(*refs, **kw_refs)``, with Refs to new memory of these types; returns what `f` does.
+    """``f(*refs, **kw_refs)``, with Refs to new memory of these types; returns the result of `f`.
 
     NotImplementedError for `collective_axes`: steps run one after the other.
     """
@@ -178,8 +178,8 @@ def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEst
     >>> estimate_cost(lambda a, b: a @ b, jnp.ones((4, 8)), jnp.ones((8, 2)))
     CostEstimate(flops=128, transcendentals=0, bytes_accessed=224, remote_bytes_transferred=0)
     """
-    lowered = jit(fun).lower(*args, **kwargs)
-    cost = lowered.cost_analysis()
-    arrays = tree_flatten((lowered.in_avals, lowered.out_info))[0]
-    moved = sum(int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize for x in arrays)
-    return CostEstimate(int(cost.get("flops", 0)), int(cost.get("transcendentals", 0)), moved)
+    lowered_function = jit(fun).lower(*args, **kwargs)
+    cost = lowered_function.cost_analysis()
+    arrays = tree_flatten((lowered_function.in_avals, lowered_function.out_info))[0]
+    moved_bytes = sum(int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize for x in arrays)
+    return CostEstimate(int(cost.get("flops", 0)), int(cost.get("transcendentals", 0)), moved_bytes)

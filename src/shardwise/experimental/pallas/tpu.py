@@ -1,4 +1,4 @@
-"""`shardwise.experimental.pallas.tpu`: what kernels for TPUs are written with, interpreted on the CPU.
+"""`shardwise.experimental.pallas.tpu`: the language of kernels for TPUs, interpreted on the CPU.
 
 Names that only a TPU gives a meaning to can be imported; using one refuses.
 """
@@ -103,7 +103,7 @@ class InterpretParams:
     grid_point_recorder: Any = None
 
     def __post_init__(self) -> None:
-        asked = {
+        option_values = {
             "detect_races": self.detect_races,
             "skip_floating_point_ops": self.skip_floating_point_ops,
             "uninitialized_memory": self.uninitialized_memory != "nan",
@@ -111,10 +111,10 @@ class InterpretParams:
             "random_seed": self.random_seed is not None,
             "grid_point_recorder": self.grid_point_recorder is not None,
         }
-        found = [name for name, given in asked.items() if given]
-        if found:
+        names = [name for name, given in option_values.items() if given]
+        if names:
             raise NotImplementedError(
-                f"InterpretParams({', '.join(found)}) is not available: steps run in order, on one core. Leave it out; interpret=True has "
+                f"InterpretParams({', '.join(names)}) is not available: steps run in order, on one core. Leave it out; interpret=True has "
                 "the same values."
             )
 
@@ -153,12 +153,12 @@ def roll(x: Any, shift: Any, axis: int, *, stride: int | None = None, stride_axi
     if not 0 <= stride_axis < x.ndim or stride_axis == axis:
         raise ValueError(f"stride_axis must be another axis than {axis}, within {x.ndim} dims, got {stride_axis}.")
     size = x.shape[axis]
-    moved = (
+    positions = (
         lax.broadcasted_iota(np.int32, x.shape, axis)
         - shift
         - stride * lax.broadcasted_iota(np.int32, x.shape, stride_axis)
     )
-    return jnp.take_along_axis(x, jnp.mod(moved, size), axis)
+    return jnp.take_along_axis(x, jnp.mod(positions, size), axis)
 
 
 def bitcast(x: Any, ty: Any) -> Array:
@@ -177,8 +177,8 @@ def bitcast(x: Any, ty: Any) -> Array:
     if new.itemsize < old.itemsize:
         parts = jnp.swapaxes(lax.bitcast_convert_type(x, new), -1, -2)
         return parts.reshape(*outer, rows * old.itemsize // new.itemsize, columns)
-    joined = new.itemsize // old.itemsize
-    return lax.bitcast_convert_type(jnp.swapaxes(x.reshape(*outer, rows // joined, joined, columns), -1, -2), new)
+    group = new.itemsize // old.itemsize
+    return lax.bitcast_convert_type(jnp.swapaxes(x.reshape(*outer, rows // group, group, columns), -1, -2), new)
 
 
 def with_memory_space_constraint(x: Any, memory_space: Any) -> Any:

@@ -29,17 +29,17 @@ def written_kernel(
     sizes = [int(n) if isinstance(n, (int, np.integer)) else 1 for n in grid]
     arrays = (*blocks, *results)
     whole = sum([m.array.nbytes for m in arrays])
-    moved = sum([_bytes_of(m) * _copies(m, sizes) for m in arrays])
+    moved_bytes = sum([_bytes_of(m) * _copies(m, sizes) for m in arrays])
     steps = math.prod(sizes)
     buffers = 2 if steps > 1 else 1  # one is computed on while the other is copied
-    held = sum([buffers * _bytes_of(m) for m in arrays if m.index_map is not None])
-    held += sum([t.nbytes for t in scratch if t.dtype != SEMAPHORE_DTYPE])
+    held_bytes = sum([buffers * _bytes_of(m) for m in arrays if m.index_map is not None])
+    held_bytes += sum([t.nbytes for t in scratch if t.dtype != SEMAPHORE_DTYPE])
     return Kernel(
         name,
         tuple(sizes),
         body if sizes else None,
-        moved / whole if whole else 1.0,
-        held,
+        moved_bytes / whole if whole else 1.0,
+        held_bytes,
         flops=None if cost is None else float(cost.flops),
         transcendentals=None if cost is None else float(cost.transcendentals),
         bytes_accessed=None if cost is None else float(cost.bytes_accessed),

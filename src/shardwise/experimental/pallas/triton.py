@@ -1,4 +1,4 @@
-"""`shardwise.experimental.pallas.triton`: what kernels for GPUs are written with, interpreted on the CPU."""
+"""`shardwise.experimental.pallas.triton`: the language of kernels for GPUs, interpreted on the CPU."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ def ring(nbytes: float, sizes: Sequence[int]) -> Traffic:
     """
     longest_first = sorted(sizes, reverse=True)
     part = nbytes // len(longest_first)
-    carried = 0.0
+    carried_bytes = 0.0
     for size in longest_first:
-        carried += part * (size - 1)
+        carried_bytes += part * (size - 1)
         part *= size
-    return int(carried), longest_first[0] * len(longest_first)
+    return int(carried_bytes), longest_first[0] * len(longest_first)
 
 
 def transpose(nbytes: float, sizes: Sequence[int]) -> Traffic:
@@ -39,7 +39,7 @@ def transpose(nbytes: float, sizes: Sequence[int]) -> Traffic:
 
 def permutation(nbytes: float, pairs: Sequence[tuple[int, int]], sizes: Sequence[int]) -> Traffic:
     """Device `a` sends its `nbytes` to `b` for each pair, along one axis after the other, the shorter way around each."""
-    carried: Counter[frozenset[tuple[int, ...]]] = Counter()
+    bytes_by_link: Counter[frozenset[tuple[int, ...]]] = Counter()
     most_hops = 0
     for source, target in pairs:
         start = [int(i) for i in np.unravel_index(source, sizes)]
@@ -52,11 +52,11 @@ def permutation(nbytes: float, pairs: Sequence[tuple[int, int]], sizes: Sequence
             for _ in range(distance):
                 there = list(here)
                 there[axis] = (here[axis] + step) % size
-                carried[frozenset((tuple(here), tuple(there)))] += 1
+                bytes_by_link[frozenset((tuple(here), tuple(there)))] += 1
                 here = there
             hops += distance
         most_hops = max(most_hops, hops)
-    return int(nbytes * max(carried.values(), default=0)), most_hops
+    return int(nbytes * max(bytes_by_link.values(), default=0)), most_hops
 
 
 def per_axis(traffic: Traffic, axes: Sequence[str]) -> tuple[Mapping[str, int], Mapping[str, int]]:

@@ -112,15 +112,15 @@ class RooflineResult:
         return replace(self * times, peak_hbm_bytes=self.peak_hbm_bytes)
 
     def _merge_with(self, other: RooflineResult, merge: Any) -> RooflineResult:
-        found: dict[str, Any] = {}
+        merged_fields: dict[str, Any] = {}
         for f in fields(self):
             mine, theirs = getattr(self, f.name), getattr(other, f.name)
             if isinstance(mine, Mapping):
                 keys = [*mine, *(k for k in theirs if k not in mine)]
-                found[f.name] = {k: merge(f.name, mine.get(k, 0), theirs.get(k, 0)) for k in keys}
+                merged_fields[f.name] = {k: merge(f.name, mine.get(k, 0), theirs.get(k, 0)) for k in keys}
             else:
-                found[f.name] = merge(f.name, mine, theirs)
-        return RooflineResult(**found)
+                merged_fields[f.name] = merge(f.name, mine, theirs)
+        return RooflineResult(**merged_fields)
 
 
 def _times(value: Any, constant: float) -> Any:

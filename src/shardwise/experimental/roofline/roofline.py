@@ -34,7 +34,7 @@ def roofline(
     vjp: bool = False,
     print_jaxpr: bool = False,
 ) -> Callable[..., tuple[Any, RooflineResult]]:
-    """A function like `f` that gives the structs of its results, and what a device does for them.
+    """A function like `f` that gives the structs of its results, and a device's work for them.
 
     Args:
         f: with `mesh`, `in_specs` and `out_specs` a function as `shard_map` takes it, else one of whole arrays.
@@ -62,9 +62,13 @@ def roofline(
             function = shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
         if mesh is not None:
             structs = _over_mesh(structs, mesh, in_specs if manual else PartitionSpec())
-        traced = jit(_with_vjp(function) if vjp else function, keep_unused=True).trace(*structs)
-        lowered = traced.lower(lowering_platforms=("tpu",)) if _names_no_devices(structs) else traced.lower()
-        executable = lowered._entry.executable
+        traced_function = jit(_with_vjp(function) if vjp else function, keep_unused=True).trace(*structs)
+        lowered_function = (
+            traced_function.lower(lowering_platforms=("tpu",))
+            if _names_no_devices(structs)
+            else traced_function.lower()
+        )
+        executable = lowered_function._entry.executable
         program = executable.device_program
         if print_jaxpr:
             print(program)
@@ -74,7 +78,7 @@ def roofline(
             "pin_lhs_in_vmem": pin_lhs_in_vmem,
             "pin_rhs_in_vmem": pin_rhs_in_vmem,
         }
-        results = traced.eval_shape()
+        results = traced_function.eval_shape()
         if mesh is not None and out_specs is not None:
             results = _over_mesh(results, mesh, out_specs)
         backward_alone = vjp and manual
@@ -169,12 +173,12 @@ def _names_no_devices(structs: Any) -> bool:
 def _over_mesh(structs: Any, mesh: Grid, specs: Any) -> Any:
     """Structs with shardings by their specs, unless they have some."""
     leaves, tree = tree_flatten(structs)
-    wanted = broadcast_prefix(specs, structs, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec))
-    placed = [
+    flat_specs = broadcast_prefix(specs, structs, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec))
+    placed_structs = [
         leaf if leaf.sharding is not None else leaf.update(sharding=NamedSharding(mesh, spec or PartitionSpec()))
-        for leaf, spec in zip(leaves, wanted, strict=True)
+        for leaf, spec in zip(leaves, flat_specs, strict=True)
     ]
-    return tree_unflatten(tree, placed)
+    return tree_unflatten(tree, placed_structs)
 
 
 def _with_vjp(f: Callable[..., Any]) -> Callable[..., Any]:

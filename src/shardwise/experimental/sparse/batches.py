@@ -51,16 +51,16 @@ def spread_elements(data: Any, indices: Any, shape: Sequence[int], n_batch: int 
     # Of each element that stays an array: its batch, its number in it, and its place along dense dims that become sparse.
     full = (*shape[:batch], indices.shape[batch], *shape[len(shape) - dense : len(shape) - n_dense])
     along = lambda d: lax.broadcasted_iota(dtype, full, d)  # noqa: E731
-    widened = indices.astype(dtype).reshape(*indices.shape[:-1], *(1,) * (dense - n_dense), indices.shape[-1])
+    wide_indices = indices.astype(dtype).reshape(*indices.shape[:-1], *(1,) * (dense - n_dense), indices.shape[-1])
     columns = [
         *map(along, range(n_batch, batch)),
-        *(jnp.broadcast_to(widened[..., k], full) for k in range(indices.shape[-1])),
+        *(jnp.broadcast_to(wide_indices[..., k], full) for k in range(indices.shape[-1])),
         *map(along, range(batch + 1, len(full))),
     ]
-    kept = (*shape[:n_batch], math.prod(full[n_batch:]))
+    kept_shape = (*shape[:n_batch], math.prod(full[n_batch:]))
     places = jnp.stack(columns, axis=-1) if columns else jnp.zeros((*full, 0), dtype)
     whole = jnp.broadcast_to(data, (*full, *shape[len(shape) - n_dense :]))
-    return whole.reshape(*kept, *whole.shape[len(full) :]), places.reshape(*kept, len(columns))
+    return whole.reshape(*kept_shape, *whole.shape[len(full) :]), places.reshape(*kept_shape, len(columns))
 
 
 def over_batches(f: Callable[..., Any], shape: Sequence[int], n_batch: int, *arrays: Any) -> Any:
@@ -77,18 +77,18 @@ def nonzero_elements(dense: Array, nse: int | None, n_batch: int, n_dense: int, 
     if min(n_batch, n_dense) < 0 or n_batch > end:
         raise ValueError(f"an array of shape {dense.shape} has no n_batch={n_batch} and n_dense={n_dense} dims.")
     sparse = dense.shape[n_batch:end]
-    kept = jnp.any(dense != 0, axis=tuple(range(end, dense.ndim)))
+    is_nonzero = jnp.any(dense != 0, axis=tuple(range(end, dense.ndim)))
     if not sparse:  # one element, at no index
         indices = jnp.zeros((*dense.shape[:n_batch], 1, 0), index_dtype)
         return jnp.expand_dims(dense, n_batch), indices
     if nse is None:
-        nse = int(jnp.max(jnp.sum(kept, axis=tuple(range(n_batch, end))), initial=0))
+        nse = int(jnp.max(jnp.sum(is_nonzero, axis=tuple(range(n_batch, end))), initial=0))
 
     def of_one(x: Array, kept: Array) -> Elements:
         places = jnp.nonzero(kept, size=nse, fill_value=sparse)
         return x.at[places].get(mode="fill", fill_value=0), jnp.stack(places, axis=-1).astype(index_dtype)
 
-    return over_batches(of_one, dense.shape, n_batch, dense, kept)
+    return over_batches(of_one, dense.shape, n_batch, dense, is_nonzero)
 
 
 def are_inside(indices: Any, shape: Sequence[int]) -> Any:
@@ -105,13 +105,13 @@ def per_dim(numbers: Any, indices: Any) -> Any:
 def read_places(dense: Array, places: Any, unique: bool) -> Array:
     """The elements [nse, *dense] of an array at places [nse, n_sparse]; unless `unique`, zeros for all but the first at one place."""
     nse, columns = places.shape[0], [places[:, d] for d in range(places.shape[1])]
-    found = dense.at[tuple(columns)].get(mode="fill", fill_value=0) if columns else dense[None].repeat(nse, axis=0)
+    elements = dense.at[tuple(columns)].get(mode="fill", fill_value=0) if columns else dense[None].repeat(nse, axis=0)
     if unique:
-        return found
+        return elements
     order = jnp.lexsort((jnp.arange(nse), *columns))
     repeats = jnp.all(places[order[1:]] == places[order[:-1]], axis=1)
     again = jnp.zeros(nse, bool).at[order[1:]].set(repeats)
-    return jnp.where(again.reshape(-1, *(1,) * (found.ndim - 1)), 0, found)
+    return jnp.where(again.reshape(-1, *(1,) * (elements.ndim - 1)), 0, elements)
 
 
 def _sorted_places(indices: Any, shape: Sequence[int], kept: Any) -> tuple[Any, Any]:
@@ -130,13 +130,13 @@ def sorted_elements(data: Any, indices: Any, shape: Sequence[int]) -> Elements:
 
 def _places_and_firsts(data: Any, indices: Any, shape: Sequence[int], remove_zeros: bool) -> tuple[Any, ...]:
     """Sorted places, the elements' order, which of them count, and which are the first ones of their place."""
-    kept = are_inside(indices, shape)
+    is_inside = are_inside(indices, shape)
     if remove_zeros:
-        kept = jnp.logical_and(kept, jnp.any(data != 0, axis=tuple(range(1, data.ndim))))
-    places, order = _sorted_places(indices, shape, kept)
-    kept = kept[order]
+        is_inside = jnp.logical_and(is_inside, jnp.any(data != 0, axis=tuple(range(1, data.ndim))))
+    places, order = _sorted_places(indices, shape, is_inside)
+    is_inside = is_inside[order]
     first = jnp.concatenate([jnp.ones(min(indices.shape[0], 1), bool), jnp.any(places[1:] != places[:-1], axis=1)])
-    return places, order, kept, jnp.logical_and(first, kept)
+    return places, order, is_inside, jnp.logical_and(first, is_inside)
 
 
 def count_places(data: Any, indices: Any, shape: Sequence[int], remove_zeros: bool) -> Array:
@@ -146,8 +146,8 @@ def count_places(data: Any, indices: Any, shape: Sequence[int], remove_zeros: bo
 
 def summed_elements(data: Any, indices: Any, shape: Sequence[int], nse: int, remove_zeros: bool) -> Elements:
     """One element for each of up to `nse` places, in order; places beyond are outside."""
-    places, order, kept, first = _places_and_firsts(data, indices, shape, remove_zeros)
-    at = jnp.where(kept, jnp.cumsum(first) - 1, nse)
+    places, order, is_inside, first = _places_and_firsts(data, indices, shape, remove_zeros)
+    at = jnp.where(is_inside, jnp.cumsum(first) - 1, nse)
     outside = jnp.broadcast_to(jnp.asarray(shape, indices.dtype), (nse, len(shape)))
     sums = add_at(jnp.zeros((nse, *data.shape[1:]), data.dtype), at, data[order])
     return sums, outside.at[at].set(places, mode="drop")

@@ -89,7 +89,7 @@ class BCOO(JAXSparse):
     ) -> BCOO:
         """The same array with fewer batch and dense dims, which become sparse; None leaves their number.
 
-        `on_inefficient` says what becomes of layouts with more zeros, of which there are none here.
+        `on_inefficient` is for layouts with more zeros; there are none here.
 
         Raises:
             ValueError: `on_inefficient` is not "error", "warn" or None.
@@ -103,8 +103,8 @@ class BCOO(JAXSparse):
             raise NotImplementedError(
                 f"update_layout of {self} to n_batch={batch} and n_dense={dense}: sparse dims become no others; use fromdense."
             )
-        known = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
-        return BCOO(spread_elements(self.data, self.indices, self.shape, batch, dense), shape=self.shape, **known)
+        flags = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
+        return BCOO(spread_elements(self.data, self.indices, self.shape, batch, dense), shape=self.shape, **flags)
 
     # -- to and from other forms
 
@@ -114,17 +114,15 @@ class BCOO(JAXSparse):
     ) -> BCOO:
         """The nonzero elements of a dense array; `nse` says how many to keep, which a traced function needs."""
         dense = jnp.asarray(mat)
-        known = {"indices_sorted": True, "unique_indices": True}
-        return cls(nonzero_elements(dense, nse, n_batch, n_dense, index_dtype), shape=dense.shape, **known)
+        flags = {"indices_sorted": True, "unique_indices": True}
+        return cls(nonzero_elements(dense, nse, n_batch, n_dense, index_dtype), shape=dense.shape, **flags)
 
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCOO:
         """The elements of a scipy.sparse matrix; indices are int32 unless said otherwise."""
         only_sparse_dims("BCOO.from_scipy_sparse", n_dense, n_batch)
-        found = mat.tocoo()
-        return cls(
-            (found.data, np.stack([found.row, found.col], axis=-1).astype(index_dtype or np.int32)), shape=found.shape
-        )
+        coo = mat.tocoo()
+        return cls((coo.data, np.stack([coo.row, coo.col], axis=-1).astype(index_dtype or np.int32)), shape=coo.shape)
 
     def todense(self) -> Array:
         """The dense array."""
@@ -133,13 +131,13 @@ class BCOO(JAXSparse):
 
     def _like(self, data: Any) -> BCOO:
         """Other elements at the same places."""
-        known = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
-        return BCOO((data, self.indices), shape=self.shape, **known)
+        flags = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
+        return BCOO((data, self.indices), shape=self.shape, **flags)
 
     def astype(self, dtype: Any) -> BCOO:
         """The array cast to `dtype`. Elements at one place are added before a cast that loses a part of them."""
-        kept = self.dtype != np.bool_ and np.can_cast(self.dtype, jnp.dtype(dtype))
-        single = self if kept or self.unique_indices else self.sum_duplicates(self.nse, remove_zeros=False)
+        keeps_zeros = self.dtype != np.bool_ and np.can_cast(self.dtype, jnp.dtype(dtype))
+        single = self if keeps_zeros or self.unique_indices else self.sum_duplicates(self.nse, remove_zeros=False)
         return single._like(single.data.astype(dtype))
 
     # -- layouts
@@ -156,11 +154,11 @@ class BCOO(JAXSparse):
             return self.all_sparse().transpose(order)
         data = lax.transpose(self.data, (*batch, start, *(d - end + start + 1 for d in dense)))
         indices = lax.transpose(self.indices, (*batch, start, start + 1))[..., [d - start for d in sparse]]
-        known = {
+        flags = {
             "unique_indices": self.unique_indices,
             "indices_sorted": self.indices_sorted and sparse == tuple(sorted(sparse)),
         }
-        return BCOO((data, indices), shape=shape, **known)
+        return BCOO((data, indices), shape=shape, **flags)
 
     def reshape(self, *shape: Any) -> BCOO:
         """The elements in row-major order in an array of another shape of the same size.
@@ -169,37 +167,37 @@ class BCOO(JAXSparse):
         """
         if self.n_sparse != self.ndim:
             return self.all_sparse().reshape(*shape)
-        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        if -1 in wanted:
-            wanted = tuple(self.size // -math.prod(wanted) if n == -1 else n for n in wanted)
-        if math.prod(wanted) != self.size:
-            raise TypeError(f"cannot reshape array of shape {self.shape} (size {self.size}) into shape {wanted}.")
+        new_shape = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if -1 in new_shape:
+            new_shape = tuple(self.size // -math.prod(new_shape) if n == -1 else n for n in new_shape)
+        if math.prod(new_shape) != self.size:
+            raise TypeError(f"cannot reshape array of shape {self.shape} (size {self.size}) into shape {new_shape}.")
         inside, columns = are_inside(self.indices, self.shape), []
-        for old, new in _matching_dims(self.shape, wanted) if self.size else ():
+        for old, new in _matching_dims(self.shape, new_shape) if self.size else ():
             size = math.prod(self.shape[d] for d in old)
-            flat = jnp.zeros(self.nse, _index_type(size, self.shape, wanted))
+            flat = jnp.zeros(self.nse, _index_type(size, self.shape, new_shape))
             for d in old:
                 flat = flat * self.shape[d] + self.indices[:, d].astype(flat.dtype)
             for d in new:
-                size //= wanted[d]
+                size //= new_shape[d]
                 columns.append(flat // size)
                 flat = flat % size
-        if len(columns) != len(wanted):  # nothing is inside
-            columns = [jnp.zeros(self.nse, self.indices.dtype) for _ in wanted]
+        if len(columns) != len(new_shape):  # nothing is inside
+            columns = [jnp.zeros(self.nse, self.indices.dtype) for _ in new_shape]
         places = jnp.stack(columns, axis=-1) if columns else jnp.zeros((self.nse, 0), self.indices.dtype)
-        places = jnp.where(inside[:, None], places, np.asarray(wanted, places.dtype))
+        places = jnp.where(inside[:, None], places, np.asarray(new_shape, places.dtype))
         if places.dtype.itemsize < self.indices.dtype.itemsize:
             places = places.astype(self.indices.dtype)
         return BCOO(
-            (self.data, places), shape=wanted, indices_sorted=self.indices_sorted, unique_indices=self.unique_indices
+            (self.data, places), shape=new_shape, indices_sorted=self.indices_sorted, unique_indices=self.unique_indices
         )
 
     def sort_indices(self) -> BCOO:
         """The elements, of each batch, in row-major order of their places."""
         shape = self._sparse_shape()
         of_one = lambda data, indices: sorted_elements(data, indices, shape)  # noqa: E731
-        found = over_batches(of_one, self.shape, self.n_batch, self.data, self.indices)
-        return BCOO(found, shape=self.shape, indices_sorted=True, unique_indices=self.unique_indices)
+        sorted_arrays = over_batches(of_one, self.shape, self.n_batch, self.data, self.indices)
+        return BCOO(sorted_arrays, shape=self.shape, indices_sorted=True, unique_indices=self.unique_indices)
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
         """One element per place, of each batch, in order; `nse` is the greatest number of them, which a traced function needs."""
@@ -209,8 +207,8 @@ class BCOO(JAXSparse):
             nse = int(jnp.max(over_batches(count, self.shape, self.n_batch, self.data, self.indices), initial=0))
         size = nse
         of_one = lambda data, indices: summed_elements(data, indices, shape, size, remove_zeros)  # noqa: E731
-        found = over_batches(of_one, self.shape, self.n_batch, self.data, self.indices)
-        return BCOO(found, shape=self.shape, indices_sorted=True, unique_indices=True)
+        summed_arrays = over_batches(of_one, self.shape, self.n_batch, self.data, self.indices)
+        return BCOO(summed_arrays, shape=self.shape, indices_sorted=True, unique_indices=True)
 
     # -- arithmetic
 
@@ -218,9 +216,9 @@ class BCOO(JAXSparse):
         """The sums over `axis`, still sparse; over everything (the default) a dense scalar."""
         if self.n_sparse != self.ndim:
             return self.all_sparse().sum(axis)
-        gone = range(self.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
-        gone = {d % self.ndim for d in gone}
-        left = [d for d in range(self.ndim) if d not in gone]
+        summed_dims = range(self.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+        summed_dims = {d % self.ndim for d in summed_dims}
+        left = [d for d in range(self.ndim) if d not in summed_dims]
         data = jnp.where(are_inside(self.indices, self.shape), self.data, 0)
         if not left:
             return jnp.sum(data)
@@ -243,7 +241,7 @@ class BCOO(JAXSparse):
         return self.beside(operator.truediv, "/", other)
 
     def beside(self, op: Callable[[Any, Any], Any], symbol: str, other: Any) -> BCOO:
-        """`op` of each element and of what a dense array, which broadcasts to this one's shape, holds at its place."""
+        """`op` of each element and of the element at its place of a dense array, which broadcasts to this one's shape."""
         if isinstance(other, JAXSparse):
             raise NotImplementedError(
                 f"BCOO {symbol} x takes a dense array or a number; use todense() of one of them, or sparse.bcoo_multiply_sparse."
@@ -257,8 +255,8 @@ class BCOO(JAXSparse):
             )
         if dense.ndim and self.n_sparse != self.ndim:
             return self.all_sparse().beside(op, symbol, dense)
-        lost = self.ndim - dense.ndim
-        places = tuple(self.indices[:, d + lost] if n != 1 else 0 for d, n in enumerate(dense.shape))
+        missing_rank = self.ndim - dense.ndim
+        places = tuple(self.indices[:, d + missing_rank] if n != 1 else 0 for d, n in enumerate(dense.shape))
         return self._like(op(self.data, dense.at[places].get(mode="clip") if places else dense))
 
     def __add__(self, other: Any) -> Any:
@@ -295,7 +293,7 @@ class BCOO(JAXSparse):
 
 def _matching_dims(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]:
     """Runs of dims of two shapes of one size, as short as may be, that hold equally many elements."""
-    found, i, j = [], 0, 0
+    matches, i, j = [], 0, 0
     while i < len(old) or j < len(new):
         start, left, right = (i, j), 1, 1
         while i < len(old) or j < len(new):
@@ -305,8 +303,8 @@ def _matching_dims(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, 
                 right, j = right * new[j], j + 1
             if left == right and i > start[0] and j > start[1]:
                 break
-        found.append((range(start[0], i), range(start[1], j)))
-    return found
+        matches.append((range(start[0], i), range(start[1], j)))
+    return matches
 
 
 def _index_type(size: int, old: Sequence[int], new: Sequence[int]) -> Any:
@@ -325,10 +323,10 @@ def _unflatten(aux: tuple[tuple[int, ...], bool, bool], children: Any) -> BCOO:
     self.shape, self.indices_sorted, self.unique_indices = aux
     self.data, self.indices = children
     if getattr(self.indices, "ndim", 0) >= 2 and getattr(self.data, "ndim", 0) >= self.indices.ndim - 1:
-        kept = self.n_sparse + self.n_dense
-        if self.n_batch + kept != self.ndim >= kept:  # vmap took a batch dim away, or puts one in front
+        tail_rank = self.n_sparse + self.n_dense
+        if self.n_batch + tail_rank != self.ndim >= tail_rank:  # vmap took a batch dim away, or puts one in front
             batch = np.broadcast_shapes(self.data.shape[: self.n_batch], self.indices.shape[: self.n_batch])
-            self.shape = (*batch, *self.shape[self.ndim - kept :])
+            self.shape = (*batch, *self.shape[self.ndim - tail_rank :])
     return self
 
 

@@ -82,8 +82,10 @@ class BCSR(JAXSparse):
         """The elements of a scipy.sparse matrix; indices are int32 unless said otherwise."""
         only_sparse_dims("BCSR.from_scipy_sparse", n_dense, n_batch)
         rows = mat.tocsr()
-        wanted = index_dtype or np.int32
-        return cls((rows.data, rows.indices.astype(wanted), rows.indptr.astype(wanted)), shape=rows.shape)
+        position_dtype = index_dtype or np.int32
+        return cls(
+            (rows.data, rows.indices.astype(position_dtype), rows.indptr.astype(position_dtype)), shape=rows.shape
+        )
 
     @classmethod
     def from_bcoo(cls, arr: BCOO) -> BCSR:
@@ -94,17 +96,17 @@ class BCSR(JAXSparse):
             raise NotImplementedError(
                 f"BCSR.from_bcoo takes an array with two sparse dims, got {arr.n_sparse} of shape {arr.shape}; use update_layout."
             )
-        found = arr if arr.indices_sorted else arr.sort_indices()
+        sorted_matrix = arr if arr.indices_sorted else arr.sort_indices()
         height = arr.shape[arr.n_batch]
 
         def begins(places: Array) -> Array:
             rows = places[:, 0]
             return jnp.searchsorted(rows, jnp.arange(height + 1, dtype=rows.dtype)).astype(rows.dtype)
 
-        lead = found.indices.shape[: arr.n_batch]
-        indptr = over_batches(begins, lead, arr.n_batch, found.indices)
-        known = {"indices_sorted": True, "unique_indices": found.unique_indices}
-        return cls((found.data, found.indices[..., 1], indptr), shape=arr.shape, **known)
+        lead = sorted_matrix.indices.shape[: arr.n_batch]
+        indptr = over_batches(begins, lead, arr.n_batch, sorted_matrix.indices)
+        flags = {"indices_sorted": True, "unique_indices": sorted_matrix.unique_indices}
+        return cls((sorted_matrix.data, sorted_matrix.indices[..., 1], indptr), shape=arr.shape, **flags)
 
     def to_bcoo(self) -> BCOO:
         """The same elements with the row and the column of each."""
@@ -116,13 +118,13 @@ class BCSR(JAXSparse):
 
         lead = np.broadcast_shapes(self.indptr.shape[:-1], self.indices.shape[:-1])
         places = over_batches(rows_of, lead, self.n_batch, self.indptr, self.indices)
-        known = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
-        return BCOO((self.data, places), shape=self.shape, **known)
+        flags = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
+        return BCOO((self.data, places), shape=self.shape, **flags)
 
     def _like(self, data: Any) -> BCSR:
         """Other elements at the same places."""
-        known = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
-        return BCSR((data, self.indices, self.indptr), shape=self.shape, **known)
+        flags = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
+        return BCSR((data, self.indices, self.indptr), shape=self.shape, **flags)
 
     def todense(self) -> Array:
         """The dense array."""
@@ -159,10 +161,10 @@ def _unflatten(aux: tuple[Any, ...], children: Any) -> BCSR:
     self.data, self.indices, self.indptr = children
     sizes = [getattr(x, "ndim", 0) for x in children]
     if min(sizes) >= 1 and sizes[0] >= sizes[1] == sizes[2]:
-        kept = 2 + self.n_dense
-        if self.n_batch + kept != self.ndim >= kept:  # vmap took a batch dim away, or puts one in front
+        tail_rank = 2 + self.n_dense
+        if self.n_batch + tail_rank != self.ndim >= tail_rank:  # vmap took a batch dim away, or puts one in front
             batch = np.broadcast_shapes(*[x.shape[: self.n_batch] for x in children])
-            self.shape = (*batch, *self.shape[self.ndim - kept :])
+            self.shape = (*batch, *self.shape[self.ndim - tail_rank :])
     return self
 
 
@@ -217,8 +219,8 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Array:
     """
     columns, dense = jnp.asarray(indices), jnp.asarray(mat)
     n = columns.ndim - 1
-    held = jnp.zeros((*columns.shape, *dense.shape[n + 2 :]), dense.dtype)
-    places = BCSR((held, columns, indptr), shape=dense.shape).to_bcoo().indices
+    elements = jnp.zeros((*columns.shape, *dense.shape[n + 2 :]), dense.dtype)
+    places = BCSR((elements, columns, indptr), shape=dense.shape).to_bcoo().indices
     of_one = lambda x, at: x.at[at[:, 0], at[:, 1]].get(mode="fill", fill_value=0)  # noqa: E731
     return over_batches(of_one, dense.shape, n, dense, places)
 

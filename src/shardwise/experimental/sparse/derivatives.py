@@ -66,13 +66,13 @@ def _elements(arg: Any) -> Any:
 def _with_elements(arg: Any, elements: Any) -> Any:
     """`arg` with other elements in its sparse arrays, and other arrays."""
     leaves, tree = tree_flatten(arg, is_leaf=is_sparse)
-    found: list[Any] = []
+    leaves_found: list[Any] = []
     for leaf, own in zip(leaves, tree.flatten_up_to(elements), strict=True):
         if is_sparse(leaf):
             parts, structure = tree_flatten(leaf)  # the elements come first in every format
             own = tree_unflatten(structure, [own, *parts[1:]])
-        found.append(own)
-    return tree_unflatten(tree, found)
+        leaves_found.append(own)
+    return tree_unflatten(tree, leaves_found)
 
 
 def _of_elements(

@@ -1,4 +1,4 @@
-"""`JAXSparse`: what sparse formats have in common."""
+"""`JAXSparse`: the common part of sparse formats."""
 
 from __future__ import annotations
 

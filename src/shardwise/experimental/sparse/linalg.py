@@ -57,8 +57,8 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
                 solve(matrix.T.tocsc() if transposed else matrix.tocsc(), np.asarray(y), permc_spec=order), dtype
             )
 
-        fixed = lax.stop_gradient(values)
-        return lambda _, y: pure_callback(on_host, y, fixed, columns, begins, y, vmap_method="sequential")
+        fixed_values = lax.stop_gradient(values)
+        return lambda _, y: pure_callback(on_host, y, fixed_values, columns, begins, y, vmap_method="sequential")
 
     return lax.custom_linear_solve(product, right, solve_with(False), solve_with(True))
 
@@ -121,8 +121,8 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         count, _, x, _, direction = state
         residual, _ = errors(state)
         fresh = independent(jnp.concatenate([residual, direction], axis=1), x)
-        values, found, image = rotate_basis(jnp.concatenate([x, fresh], axis=1))
-        return count + 1, values, found, image, found - x @ (x.T @ found)
+        values, vectors, image = rotate_basis(jnp.concatenate([x, fresh], axis=1))
+        return count + 1, values, vectors, image, vectors - x @ (x.T @ vectors)
 
     first, _ = jnp.linalg.qr(start)
     begin = (jnp.zeros((), np.int32), *rotate_basis(first), jnp.zeros_like(start))

@@ -78,7 +78,7 @@ class _Matrix(JAXSparse):
 class COO(_Matrix):
     """``COO((data, row, col), shape=(m, n))``: elements at rows and columns, all three of shape (nse,).
 
-    `rows_sorted` and `cols_sorted` say what is known of the order of the elements.
+    `rows_sorted` and `cols_sorted` say whether the elements are known to be in that order.
 
     Raises:
         ValueError: the shapes do not fit.
@@ -104,8 +104,12 @@ class COO(_Matrix):
     @classmethod
     def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> Self:
         """The nonzero elements of a dense matrix; `nse` says how many to keep, which a traced function needs."""
-        found = BCOO.fromdense(_matrix("COO", mat), nse=nse, index_dtype=index_dtype)
-        return cls((found.data, found.indices[:, 0], found.indices[:, 1]), shape=found.shape, rows_sorted=True)
+        new_matrix = BCOO.fromdense(_matrix("COO", mat), nse=nse, index_dtype=index_dtype)
+        return cls(
+            (new_matrix.data, new_matrix.indices[:, 0], new_matrix.indices[:, 1]),
+            shape=new_matrix.shape,
+            rows_sorted=True,
+        )
 
     @classmethod
     def _from_bcoo(cls, arr: BCOO) -> Self:
@@ -153,8 +157,8 @@ class _CompressedMatrix(_Matrix):
     def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> Self:
         """The nonzero elements of a dense matrix; `nse` says how many to keep, which a traced function needs."""
         dense = _matrix(cls.__name__, mat)
-        found = BCSR.fromdense(dense.T if cls._pointed else dense, nse=nse, index_dtype=index_dtype)
-        return cls((found.data, found.indices, found.indptr), shape=dense.shape)
+        new_matrix = BCSR.fromdense(dense.T if cls._pointed else dense, nse=nse, index_dtype=index_dtype)
+        return cls((new_matrix.data, new_matrix.indices, new_matrix.indptr), shape=dense.shape)
 
     @classmethod
     def _from_bcoo(cls, arr: BCOO) -> Self:
@@ -163,8 +167,8 @@ class _CompressedMatrix(_Matrix):
 
     def _as_bcoo(self) -> BCOO:
         shape = self.shape[::-1] if self._pointed else self.shape
-        found = BCSR((self.data, self.indices, self.indptr), shape=shape).to_bcoo()
-        return found.transpose() if self._pointed else found
+        rows_matrix = BCSR((self.data, self.indices, self.indptr), shape=shape).to_bcoo()
+        return rows_matrix.transpose() if self._pointed else rows_matrix
 
 
 class CSR(_CompressedMatrix):
@@ -208,16 +212,16 @@ _FORMATS: dict[str, type[COO | CSR | CSC]] = {"coo": COO, "csr": CSR, "csc": CSC
 
 def _register(kind: Any) -> None:
     fields = ("data", *kind._places)
-    known = ("shape", "_rows_sorted", "_cols_sorted") if kind is COO else ("shape",)
+    aux_names = ("shape", "_rows_sorted", "_cols_sorted") if kind is COO else ("shape",)
 
     def unflatten(aux: tuple[Any, ...], children: Any) -> Any:
         self = object.__new__(kind)
-        for name, value in zip((*fields, *known), (*children, *aux), strict=True):
+        for name, value in zip((*fields, *aux_names), (*children, *aux), strict=True):
             setattr(self, name, value)
         return self
 
     register_pytree_node(
-        kind, lambda m: (tuple(getattr(m, f) for f in fields), tuple(getattr(m, f) for f in known)), unflatten
+        kind, lambda m: (tuple(getattr(m, f) for f in fields), tuple(getattr(m, f) for f in aux_names)), unflatten
     )
 
 

@@ -32,8 +32,8 @@ def _dims(numbers: Any) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
 
 
 def _free(x: Any, *taken: Ints) -> Ints:
-    gone = {d for dims in taken for d in dims}
-    return tuple(d for d in range(x.ndim) if d not in gone)
+    dims_in_use = {d for dims in taken for d in dims}
+    return tuple(d for d in range(x.ndim) if d not in dims_in_use)
 
 
 def _sizes(x: Any, dims: Ints) -> Ints:
@@ -71,14 +71,16 @@ def bcoo_dot_general(
     if out_sharding is not None:
         raise NotImplementedError("bcoo_dot_general gives an array that is not split; leave out_sharding out.")
     if isinstance(rhs, BCOO) and not isinstance(lhs, BCOO):
-        swapped = bcoo_dot_general(
+        product = bcoo_dot_general(
             rhs,
             lhs,
             dimension_numbers=((right, left), (right_batch, left_batch)),
             preferred_element_type=preferred_element_type,
         )
-        kept, shared = len(_free(rhs, right, right_batch)), len(right_batch)
-        return jnp.moveaxis(swapped, range(shared, shared + kept), range(swapped.ndim - kept, swapped.ndim))
+        free_count, batch_count = len(_free(rhs, right, right_batch)), len(right_batch)
+        return jnp.moveaxis(
+            product, range(batch_count, batch_count + free_count), range(product.ndim - free_count, product.ndim)
+        )
     if not isinstance(rhs, BCOO):
         rhs = jnp.asarray(rhs)
     for a, b in zip((*left, *left_batch), (*right, *right_batch), strict=True):
@@ -126,28 +128,28 @@ def _pairs(left: BCOO, right: BCOO) -> tuple[Array, Array, Array, Array]:
     """For each pair of elements: their product, whether both are inside, and their places."""
     n, m = left.nse, right.nse
     repeat = lambda x: jnp.repeat(x, m, axis=0, total_repeat_length=n * m)  # noqa: E731
-    tiled = lambda x: jnp.tile(x, (n, *(1,) * (x.ndim - 1)))  # noqa: E731
-    inside = repeat(are_inside(left.indices, left.shape)) & tiled(are_inside(right.indices, right.shape))
-    return repeat(left.data) * tiled(right.data), inside, repeat(left.indices), tiled(right.indices)
+    tile = lambda x: jnp.tile(x, (n, *(1,) * (x.ndim - 1)))  # noqa: E731
+    inside = repeat(are_inside(left.indices, left.shape)) & tile(are_inside(right.indices, right.shape))
+    return repeat(left.data) * tile(right.data), inside, repeat(left.indices), tile(right.indices)
 
 
 def _sum_at_places(data: Array, places: Array, kept: Array, shape: Ints) -> BCOO:
     """Elements, those that are not `kept` outside, one for each place."""
     outside = jnp.broadcast_to(jnp.asarray(shape, places.dtype), places.shape)
-    found = BCOO((jnp.where(kept, data, 0), jnp.where(kept[:, None], places, outside)), shape=shape)
-    return found.sum_duplicates(min(found.nse, math.prod(shape)), remove_zeros=False)
+    sums = BCOO((jnp.where(kept, data, 0), jnp.where(kept[:, None], places, outside)), shape=shape)
+    return sums.sum_duplicates(min(sums.nse, math.prod(shape)), remove_zeros=False)
 
 
 def _sparse_product(lhs: BCOO, rhs: BCOO, numbers: Any) -> BCOO:
     (left, right), (left_batch, right_batch) = numbers
     a, b = lhs.all_sparse(), rhs.all_sparse()
-    data, kept, here, there = _pairs(a, b)
+    data, is_pair, here, there = _pairs(a, b)
     for d, e in zip((*left, *left_batch), (*right, *right_batch), strict=True):
-        kept = kept & (here[:, d] == there[:, e])
+        is_pair = is_pair & (here[:, d] == there[:, e])
     free, others = _free(a, left, left_batch), _free(b, right, right_batch)
     columns = [*(here[:, d] for d in (*left_batch, *free)), *(there[:, e] for e in others)]
     places = jnp.stack(columns, axis=-1) if columns else jnp.zeros((*data.shape, 0), np.int32)
-    return _sum_at_places(data, places, kept, (*_sizes(a, (*left_batch, *free)), *_sizes(b, others)))
+    return _sum_at_places(data, places, is_pair, (*_sizes(a, (*left_batch, *free)), *_sizes(b, others)))
 
 
 def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers: Any) -> Array:
@@ -163,12 +165,12 @@ def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers:
     (left, right), (left_batch, right_batch) = _dims(dimension_numbers)
     a, b, places = jnp.asarray(A), jnp.asarray(B), jnp.asarray(indices)
     free, others = _free(a, left, left_batch), _free(b, right, right_batch)
-    shared = len(left_batch)
-    if places.ndim == 2 and places.shape[-1] == shared + len(free) + len(others):
+    batch_count = len(left_batch)
+    if places.ndim == 2 and places.shape[-1] == batch_count + len(free) + len(others):
         columns = [places[:, d] for d in range(places.shape[-1])]
-        middle = shared + len(free)
+        middle = batch_count + len(free)
         rows = lax.transpose(a, (*left_batch, *free, *left)).at[tuple(columns[:middle])]
-        others_rows = lax.transpose(b, (*right_batch, *others, *right)).at[(*columns[:shared], *columns[middle:])]
+        others_rows = lax.transpose(b, (*right_batch, *others, *right)).at[(*columns[:batch_count], *columns[middle:])]
         products = rows.get(mode="fill", fill_value=0) * others_rows.get(mode="fill", fill_value=0)
         return jnp.sum(products, axis=tuple(range(1, products.ndim)))
     whole = lax.dot_general(a, b, ((left, right), (left_batch, right_batch)))
@@ -235,8 +237,8 @@ def bcoo_conv_general_dilated(
     a, b = (x.all_sparse() if isinstance(x, BCOO) else BCOO.fromdense(x, nse=jnp.size(x)) for x in (lhs, rhs))
     if preferred_element_type is not None:
         a = a.astype(jnp.promote_types(a.dtype, preferred_element_type))
-    data, kept, here, there = _pairs(a, b)
-    kept = kept & (here[:, numbers.lhs_spec[1]] == there[:, numbers.rhs_spec[1]])
+    data, is_pair, here, there = _pairs(a, b)
+    is_pair = is_pair & (here[:, numbers.lhs_spec[1]] == there[:, numbers.rhs_spec[1]])
     columns: dict[int, Any] = {
         numbers.out_spec[0]: here[:, numbers.lhs_spec[0]],
         numbers.out_spec[1]: there[:, numbers.rhs_spec[0]],
@@ -246,10 +248,10 @@ def bcoo_conv_general_dilated(
         low, stride = params["padding"][k][0], params["window_strides"][k]
         at = here[:, d] * params["lhs_dilation"][k] + low - there[:, e] * params["rhs_dilation"][k]
         place = at // stride
-        kept = kept & (at % stride == 0) & (place >= 0) & (place < out.shape[o])
+        is_pair = is_pair & (at % stride == 0) & (place >= 0) & (place < out.shape[o])
         columns[o] = place
     places = jnp.stack([columns[d] for d in range(len(out.shape))], axis=-1)
-    return _sum_at_places(data, places, kept, out.shape).astype(out.dtype)
+    return _sum_at_places(data, places, is_pair, out.shape).astype(out.dtype)
 
 
 # -- operators -----------------------------------------------------------------------------------------------------------------------
@@ -262,11 +264,14 @@ def as_bcoo(x: Any) -> BCOO:
 
 def _product_dims(left: Any, right: Any) -> Any:
     """The dims of ``left @ right``, and the batch dims of both, from the last on."""
-    shared = min(left.ndim, right.ndim) - 2
+    batch_count = min(left.ndim, right.ndim) - 2
     return (
         ((left.ndim - 1,), (max(right.ndim - 2, 0),)),
-        (tuple(range(left.ndim - 2 - shared, left.ndim - 2)), tuple(range(right.ndim - 2 - shared, right.ndim - 2)))
-        if shared > 0
+        (
+            tuple(range(left.ndim - 2 - batch_count, left.ndim - 2)),
+            tuple(range(right.ndim - 2 - batch_count, right.ndim - 2)),
+        )
+        if batch_count > 0
         else ((), ()),
     )
 
@@ -284,9 +289,9 @@ def _multiply(left: Any, right: Any) -> Any:
     extra = max(left.ndim, right.ndim) - 2 - len(left_batch) if min(left.ndim, right.ndim) >= 2 else 0
     if extra <= 0 or isinstance(out, BCOO):
         return out
-    shared = len(left_batch)
+    batch_count = len(left_batch)
     rows = int(left.ndim > 1)
-    at = shared if left.ndim > right.ndim else shared + rows
+    at = batch_count if left.ndim > right.ndim else batch_count + rows
     return jnp.moveaxis(out, range(at, at + extra), range(extra))
 
 

@@ -29,14 +29,14 @@ def _arrays(values: Values) -> list[Any]:
 
 
 def _of_kind(x: Any, like: Any) -> Any:
-    """`x` dense, or with what is known of its places cut down to what is known of those of `like`."""
+    """`x` dense, or with as little known of its places as is known of those of `like`."""
     if not _is_sparse(like):
         return x.todense() if _is_sparse(x) else x
-    found = object.__new__(BCOO)  # of arrays, or of their types
-    found.data, found.indices, found.shape = x.data, x.indices, x.shape
-    found.indices_sorted = x.indices_sorted and like.indices_sorted
-    found.unique_indices = x.unique_indices and like.unique_indices
-    return found
+    new_value = object.__new__(BCOO)  # of arrays, or of their types
+    new_value.data, new_value.indices, new_value.shape = x.data, x.indices, x.shape
+    new_value.indices_sorted = x.indices_sorted and like.indices_sorted
+    new_value.unique_indices = x.unique_indices and like.unique_indices
+    return new_value
 
 
 def _common(x: Any, y: Any, where: str) -> Any:
@@ -52,14 +52,14 @@ def _common(x: Any, y: Any, where: str) -> Any:
 
 def _settle_carry(step: Callable[[list[Any]], Values], carry: Values, where: str) -> list[Any]:
     """The carry in the form that each step keeps."""
-    found = _arrays(carry)
+    arrays = _arrays(carry)
     while True:
-        after = eval_shape(step, found)
-        kinds = [_common(x, y, where) for x, y in zip(found, after, strict=True)]
-        new = [_of_kind(x, kind) for x, kind in zip(found, kinds, strict=True)]
-        if [_state(x) for x in new] == [_state(x) for x in found]:
+        after = eval_shape(step, arrays)
+        kinds = [_common(x, y, where) for x, y in zip(arrays, after, strict=True)]
+        new = [_of_kind(x, kind) for x, kind in zip(arrays, kinds, strict=True)]
+        if [_state(x) for x in new] == [_state(x) for x in arrays]:
             return new
-        found = new
+        arrays = new
 
 
 def _state(x: Any) -> Any:
@@ -70,9 +70,9 @@ def branches(run: Run, eqn: Equation, index: Any, *operands: Any) -> list[Any]:
     """A choice among programs, whose results have one form."""
     programs = eqn.params["branches"]
     given = _arrays(operands)
-    found = [eval_shape(lambda xs, p=p: run(p, xs), given) for p in programs]
-    kinds = found[0]
-    for other in found[1:]:
+    result_types = [eval_shape(lambda xs, p=p: run(p, xs), given) for p in programs]
+    kinds = result_types[0]
+    for other in result_types[1:]:
         kinds = [_common(x, y, "a branch") for x, y in zip(kinds, other, strict=True)]
 
     def one(program: Program) -> Callable[..., list[Any]]:
@@ -109,8 +109,8 @@ def scan(run: Run, eqn: Equation, *operands: Any) -> list[Any]:
 
     def body(values: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
         outs = run(params["body"], [*consts, *values, *row])
-        kept = [_of_kind(x, like) for x, like in zip(outs[:count], values, strict=True)]
-        return kept, [x.todense() if _is_sparse(x) else x for x in outs[count:]]
+        carry_values = [_of_kind(x, like) for x, like in zip(outs[:count], values, strict=True)]
+        return carry_values, [x.todense() if _is_sparse(x) else x for x in outs[count:]]
 
     last, rows = lax.scan(body, carry, xs, length=params["length"], reverse=params["reverse"])
     return [*last, *rows]

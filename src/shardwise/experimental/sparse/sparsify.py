@@ -75,11 +75,13 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
 
         of_arrays.__name__ = name_of(f)
         types = [ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in sparse]
-        closed, shape = make_jaxpr(of_arrays, return_shape=True)(*types, *[leaves[i] for i in dense])
-        entered = [as_bcoo(leaves[i]) for i in sparse]
-        results = _run(closed.program, [*closed.consts, *entered, *[jnp.asarray(leaves[i]) for i in dense]])
+        closed_jaxpr, shape = make_jaxpr(of_arrays, return_shape=True)(*types, *[leaves[i] for i in dense])
+        sparse_leaves = [as_bcoo(leaves[i]) for i in sparse]
+        results = _run(
+            closed_jaxpr.program, [*closed_jaxpr.consts, *sparse_leaves, *[jnp.asarray(leaves[i]) for i in dense]]
+        )
         if all(isinstance(leaves[i], BCSR) for i in sparse):
-            rows = [(x, leaves[i]) for x, i in zip(entered, sparse, strict=True)]
+            rows = [(x, leaves[i]) for x, i in zip(sparse_leaves, sparse, strict=True)]
             results = [_in_rows(x, rows) if is_sparse(x) and x.ndim == 2 else x for x in results]
         return tree_unflatten(tree_flatten(shape)[1], results)
 
@@ -194,8 +196,8 @@ def _window(eqn: Equation, x: Any, *starts: Any) -> BCOO:
 
 
 def _concatenate(eqn: Equation, *parts: Any) -> BCOO:
-    found = [x if is_sparse(x) else BCOO.fromdense(as_array(x), nse=as_array(x).size) for x in parts]
-    return pieces.bcoo_concatenate(found, dimension=eqn.params["dimension"])
+    matrices = [x if is_sparse(x) else BCOO.fromdense(as_array(x), nse=as_array(x).size) for x in parts]
+    return pieces.bcoo_concatenate(matrices, dimension=eqn.params["dimension"])
 
 
 def _broadcast_sparse(eqn: Equation, x: BCOO) -> BCOO:

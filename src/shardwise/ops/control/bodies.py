@@ -1,7 +1,7 @@
 """Loop bodies and branches: functions traced to programs once, and the types that a loop's carry settles on.
 
 Comes in: a function of trees, and the types of its arguments. Goes out: a `Body`: its program, the values that it captured,
-the structure of its results. Equal programs are one object, so that what is compiled for one serves all.
+the structure of its results. Equal programs are one object, so that the compiled form of one serves all.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class _BranchKernel:
         try:
             return self._plans[min(max(index.item(), 0), self._last)](given)
         except BaseException:
-            blocks[:] = [index, *given]  # what is left of them
+            blocks[:] = [index, *given]  # the remaining operands
             raise
 
 
@@ -270,7 +270,7 @@ def _branch(
     operands: tuple[Any, ...],
     true_first: bool = False,
 ) -> Any:
-    """`true_first`: the last function is traced first, and what it captures comes first, as `cond` has them."""
+    """`true_first`: the last function is traced first, and its captured values come first, as `cond` has them."""
     closed = close_over(operands, TracedArguments(functions[0], "cond", operands))
     if closed is not None:
         operands, rebuilt = closed

@@ -10,7 +10,7 @@ from shardwise.ir.key_uses import KeyUses, Mask, UsesOf, union
 
 
 def cond_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
-    """A branch: what any of them consumes, and what all of them hand on."""
+    """A branch: the keys that any branch consumes, and those that all hand on."""
     branches: Sequence[KeyUses] = [uses_of(b) for b in eqn.params["branches"]]
     sinks: dict[int, Mask] = {}
     for branch in branches:

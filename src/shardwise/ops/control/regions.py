@@ -144,7 +144,7 @@ class LoopKernel:
         return self._run(list(blocks))  # the caller refers to them all
 
     def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
-        """The results; of what others refer to, as of what is not in `free`, the first step makes copies."""
+        """The results. The first step copies operands that others refer to, and those outside of `free`."""
         del free
         return self._run(blocks)
 

@@ -49,6 +49,7 @@ from shardwise.ops.control.regions import (
     no_rule,
     settle_variance,
 )
+from shardwise.ops.control.step_stack import StepStack
 from shardwise.ops.control.unchanged import (
     apart,
     handed_entries,
@@ -147,49 +148,6 @@ def _scan_partition(region: Any, eqn: Equation) -> None:
         region.define(var, region.reshard(out, dims, placed, var.aval), placed)
 
 
-class _Stack:
-    """The outputs of one kind, gathered in an array whose first dim in memory is the step."""
-
-    __slots__ = ("length", "steps")
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.steps: Ndarray | None = None
-
-    def put(self, i: int, block: Ndarray) -> None:
-        steps = self.steps
-        if steps is None:
-            steps = self.steps = _rows_like(block, self.length)
-        elif steps.shape[1:] != block.shape:
-            steps = self._grow(np.broadcast_shapes(steps.shape[1:], block.shape))
-        steps[i] = block
-
-    def _grow(self, shape: tuple[int, ...]) -> Ndarray:
-        """From some step on the output varies over more devices."""
-        assert self.steps is not None
-        if self.steps.shape[1:] != shape:
-            wider = np.empty((self.length, *shape), self.steps.dtype)
-            wider[...] = self.steps
-            self.steps = wider
-        return self.steps
-
-    def block(self, lead: int, aval: ShapedArray) -> Ndarray:
-        """All steps, the step being the first dim behind the leading dims."""
-        if self.steps is None:
-            return np.empty((1,) * lead + aval.shape, physical(aval.dtype))
-        return with_dim_at(self.steps, 0, lead)
-
-
-def _rows_like(block: Ndarray, length: int) -> Ndarray:
-    """An empty array of `length` blocks, each in the memory order of this one."""
-    order = sorted(range(block.ndim), key=lambda d: -block.strides[d])
-    rows = np.empty((length, *[block.shape[d] for d in order]), block.dtype)
-    back = [0] * block.ndim
-    for position, d in enumerate(order):
-        back[d] = position
-    return rows.transpose(0, *[b + 1 for b in back])
-
-
 def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
     if not env.lead:
         settings = [params[k] for k in ("num_consts", "num_carry", "length", "reverse")]
@@ -214,7 +172,7 @@ def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
         consts, carry, xs = _parts(blocks, params)
         blocks.clear()
         rows = [with_dim_at(x, lead, 0) for x in xs]
-        stacks = [_Stack(length) for _ in y_types]
+        stacks = [StepStack(length) for _ in y_types]
         for i in order:
             given = [*consts, *carry, *[r[i] for r in rows]]
             carry = outs = ()

@@ -33,7 +33,7 @@ _dce_sink_p = define_shown("dce_sink", _body, several=True, effects=True, jvp=_j
 
 
 def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Keep what the arrays of the tree `val` are computed by in traced programs, though nothing reads them.
+    """Keep the equations that compute the arrays of the tree `val` in traced programs, though nothing reads them.
 
     Programs that run leave it out, unless `prevent_mlir_dce` is set. `vmap` drops the mark, as JAX's does.
 

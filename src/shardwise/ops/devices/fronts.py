@@ -28,7 +28,7 @@ class Turn(NamedTuple):
 def compile_turn(
     kernel: Callable[..., Ndarray], turn: Callable[[Env, Params, Shape], Turn | None]
 ) -> Callable[..., Any]:
-    """`compile` of a collective that only moves elements: `turn` is asked once for each shape, and `kernel` does what is no turn."""
+    """`compile` of a collective that only moves elements: `turn` is asked once for each shape, and `kernel` does all other moves."""
 
     def compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray], Ndarray]:
         del in_types, out_types

@@ -115,6 +115,5 @@ def move_axes_in(env: Env, x: Ndarray, axes: Axes) -> Ndarray:
 
 def reduce_axes(env: Env, x: Ndarray, axes: Axes, kind: str) -> Ndarray:
     """The reduction over this process's devices along `axes`."""
-    assert all_reduce.kernel is not None
     own = Env(env.axis_names, tuple(env.extent(a) for a in env.axis_names), env.extra)
-    return all_reduce.kernel(own, x, axes=axes, kind=kind)
+    return all_reduce.block_kernel(own, x, axes=axes, kind=kind)

@@ -174,7 +174,7 @@ def _shift(instruction: str) -> Callable[[Lanes, Lane, Lane], Lane]:
 
 def _select(w: Lanes, which: Lane, *cases: Lane) -> Lane:
     if which.type == "i1":
-        if cases[0].complex:  # arithmetic takes parts: it need not take apart what is chosen
+        if cases[0].complex:  # arithmetic takes parts: it need not take the chosen value apart
             parts = zip(w.parts_of(cases[-1]), w.parts_of(cases[0]), strict=True)
             return w.complex_of(*[w.select(which, yes, no) for yes, no in parts])
         return w.select(which, cases[-1], cases[0])

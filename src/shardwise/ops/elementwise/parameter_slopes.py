@@ -15,7 +15,7 @@ from shardwise.base.shapes import Ndarray
 
 __all__: list[str] = []
 
-_TERMS = 20_000  # what needs more is NaN: 2F1 from about 0.998 on
+_TERMS = 20_000  # sums that need more are NaN: 2F1 from about 0.998 on
 _CLOSE = np.finfo(np.float64).eps
 
 # B_2k / (2k)!
@@ -52,7 +52,7 @@ def _series(tops: tuple[Ndarray, ...], bottoms: tuple[Ndarray, ...], x: Ndarray)
         term = after
         value = value + term
         k += 1
-        # Past the largest term each is less than the one before it by a factor: what is left of the sum is of the last one's size.
+        # Past the largest term each is less than the one before it by a factor: the rest of the sum is of the last one's size.
         small = [np.abs(s) * (k + 1) <= _CLOSE * np.abs(total) for s, total in zip(slopes, sums, strict=True)]
         # A series that ends has a term of 0, and slopes of terms behind it that go on.
         open_ = np.isfinite(x) & (np.abs(whole) < 1) & ~np.logical_and.reduce(small) | (np.abs(whole) >= 1)

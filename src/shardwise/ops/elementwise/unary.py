@@ -165,7 +165,7 @@ square_p = elementwise_op(
 
 
 def _zero(ct: Any) -> Literal:
-    """The other part of a cotangent. It is strongly typed, and so is the cotangent of what was a Python number, as in JAX."""
+    """The other part of a cotangent. It is strongly typed, and so is the cotangent of a former Python number, as in JAX."""
     return literal(0.0, ct.dtype)
 
 

@@ -61,8 +61,7 @@ def _apply_kernel(
     ones = np.broadcast_to(np.int32(1), (1,) * lead + shape)
     none = np.zeros(operand.shape, np.int32)
     options = {**_scatter_params(params), "combine": "add", "unique_indices": False}
-    assert scatter_add_p.kernel is not None
-    count = scatter_add_p.kernel(env, none, indices, ones, **options)
+    count = scatter_add_p.block_kernel(env, none, indices, ones, **options)
     elementwise = Env(extra=lead + rank)
     scalars = [c.reshape(c.shape + (1,) * rank) for c in captured]
     out = operand

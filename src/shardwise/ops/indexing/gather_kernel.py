@@ -170,7 +170,7 @@ def sum_over_axes(env: Env, x: Ndarray, axes: Axes) -> Ndarray:
 
 
 def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Ndarray]:
-    """The kernel with its params bound; what whole rows are read by is found out once."""
+    """The kernel with its params bound; the dims that whole rows are read by are found out once."""
     del out_types
     dtype = in_types[0].dtype
     if is_key_dtype(dtype) and params["mode"] is GatherScatterMode.FILL_OR_DROP:

@@ -132,7 +132,7 @@ class _Read(NamedTuple):
         grid: the dims that numbers count in.
         table: the shape of the table.
         run: rows that are read at each position.
-        result: the shape of what is read.
+        result: the shape of the elements read.
     """
 
     indexed: Ints

@@ -23,7 +23,7 @@ from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, threa
 from shardwise.runtime.memory import pool
 
 FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
-COMBINED_FEWEST = 1 << 9  # the same of what is combined, of which an element takes NumPy 100 ns
+COMBINED_FEWEST = 1 << 9  # the same for combined rows: NumPy takes 100 ns for an element
 SHARED = 1 << 16  # elements; from here on a second thread is faster
 _COLUMNS = 64  # least number of columns per thread
 # How many rows ahead so many cache lines are prefetched; the processor itself sees that the lines after these follow each other.

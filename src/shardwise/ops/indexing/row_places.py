@@ -104,7 +104,7 @@ class Places:
 
     @property
     def kind(self) -> tuple[int, int, np.dtype[Any], PositionDims]:
-        """How many there are, how far apart the numbers of a column lie, their type, and the grid: what a call is made for."""
+        """How many there are, how far apart the numbers of a column lie, their type, and the grid: a call is made for these."""
         return len(self), self._apart, self.columns[0].dtype, self.grid
 
     def __len__(self) -> int:
@@ -180,7 +180,7 @@ def number_at(w: Function, place: str, size: str, form: PositionForm, span: int 
 
 
 class RowVectors:
-    """Writes vectors of rows, with what all of them need before; `index` is the type of their numbers in registers."""
+    """Writes vectors of rows, after the values that all of them need; `index` is the type of their numbers in registers."""
 
     def __init__(self, w: Function, form: PositionForm, index: str) -> None:
         self.w, self.form, self.index = w, form, index

@@ -387,7 +387,7 @@ solve_p = define_matrix_op(
 def solve(a: Any, b: Any) -> Array:
     """x with a x = b: f[..., m, m], f[..., m, k] -> f[..., m, k]. Batch dims of size 1 broadcast.
 
-    Where a is singular, what its LU factors give: infinities and NaNs.
+    Where a is singular, the results are those of its LU factors: infinities and NaNs.
     """
     return bind(solve_p, as_array(a), as_array(b), transposed=False)
 

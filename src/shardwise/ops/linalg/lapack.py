@@ -341,7 +341,7 @@ def _fold_loops(a: Ndarray, b: Ndarray, solve: Callable[[Ndarray, Ndarray], Ndar
 
 
 def solve(a: Ndarray, b: Ndarray, transposed: bool) -> Ndarray:
-    """x with a x = b, or with `transposed` that of the transpose of a; where a is singular, what its LU factors give."""
+    """x with a x = b, or with `transposed` that of the transpose of a; where a is singular, the result of its LU factors."""
     from shardwise.ops.linalg import stacks  # start-up time
 
     def systems(p: Ndarray, q: Ndarray) -> Ndarray:

@@ -202,7 +202,7 @@ def _thin_qr_change(q: Any, r: Any, t: Any) -> tuple[Any, Any]:
 def _complement_change(q: Any, dq: Any, n: int) -> Any:
     """How the last columns of square q move with the first n, where q is a product of n reflectors (arXiv:2409.13374).
 
-    Then the last columns are those of the identity, reflected: what they are of it is fixed by the first n.
+    Then the last columns are those of the identity, reflected: the first n columns fix which ones.
     """
     m = q.shape[-1]
     head, tail = terms.part(q, (0, n), (0, n)), terms.part(q, (n, m), (0, n))

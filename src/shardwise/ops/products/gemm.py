@@ -1,4 +1,4 @@
-"""Contractions of blocks of any element types: what is computed in which type, on top of `runtime.products.contraction`."""
+"""Contractions of blocks of any element types: the types that they compute in, on top of `runtime.products.contraction`."""
 
 from __future__ import annotations
 

@@ -95,10 +95,28 @@ def convolve(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, dtype: n
         x = _pad_left_operand(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
         out = _products(x, w, nb, window, features_last)  # both, N, (space, group, O) or (group, O, space)
 
-    # Back to loop dims in their places, then the dims of the result; groups are the major part of its features.
     sizes = out.shape[nb + 1 : nb + 1 + space] if features_last else out.shape[-space:]
     tail = (*sizes, groups, *right_sizes, o) if features_last else (groups, *right_sizes, o, *sizes)
     out = out.reshape(*batch_sizes, *left_sizes, n, *tail)
+    return _with_dtype(_in_order(out, lhs, rhs, (both, left, right), lead, window.dims.out_spec, features_last), dtype)
+
+
+def _in_order(
+    out: Ndarray,
+    lhs: Ndarray,
+    rhs: Ndarray,
+    loops: tuple[list[int], list[int], list[int]],
+    lead: int,
+    out_spec: Ints,
+    features_last: bool,
+) -> Ndarray:
+    """Loop dims back in their places, then the dims of the result; groups are the major part of its features.
+
+    `loops` are the loop dims of both operands, of the left one and of the right one; `out` has those of both and the left one, N, then
+    the space behind or before the group, the right one's loop dims and the features of a group.
+    """
+    both, left, right = loops
+    nb, nl, nr, space = len(both), len(left), len(right), len(out_spec) - 2
     at_n = nb + nl
     at_space = at_n + 1 if features_last else at_n + 1 + 1 + nr + 1
     at_group = at_n + 1 + (space if features_last else 0)
@@ -107,14 +125,13 @@ def convolve(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, dtype: n
     dims: list[Ints] = [()] * (space + 2)
     for where, d in zip(
         [(at_n,), (at_group, at_group + 1 + nr), *((at_space + i,) for i in range(space))],
-        window.dims.out_spec,
+        out_spec,
         strict=True,
     ):
         dims[d] = where
     shape = [max(lhs.shape[i], rhs.shape[i]) for i in range(lead)] + [prod(out.shape[p] for p in d) for d in dims]
     order = [*(position[i] for i in range(lead) if i in position), *(p for d in dims for p in d)]
-    out = out.transpose(order).reshape(shape)
-    return _with_dtype(out, dtype)
+    return out.transpose(order).reshape(shape)
 
 
 def _with_dtype(out: Ndarray, dtype: np.dtype[Any]) -> Ndarray:

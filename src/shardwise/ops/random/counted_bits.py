@@ -105,8 +105,7 @@ def _counters_kernel(
 
 def own_part(env: Env, out: Ndarray, shard_axes: ShardAxes) -> Ndarray:
     """The blocks of a whole that devices along axes hold, which split its last dims."""
-    cut = all_slice.kernel
-    assert cut is not None
+    cut = all_slice.block_kernel
     for d, axes in enumerate(shard_axes, out.ndim - env.lead - len(shard_axes)):
         if axes:
             out = cut(env, out, axes=axes, sizes=tuple(env.size(a) for a in axes), dim=d)

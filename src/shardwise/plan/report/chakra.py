@@ -38,14 +38,14 @@ def write_chakra(plan: Plan, folder: str | Path, ranks: int | None = None) -> li
     count = groups.ranks if ranks is None else ranks
     if not 0 < count <= groups.ranks:
         raise ValueError(f"ranks={ranks!r}: the plan has {groups.ranks} ranks, give 1 to {groups.ranks}.")
-    written = _Trace(groups)
-    written.schedule(plan.schedule, 0.0)
+    trace = _Trace(groups)
+    trace.schedule(plan.schedule, 0.0)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     name = "".join(c if c.isalnum() or c in "-_" else "_" for c in plan.name) or "step"
     files = [folder / f"{name}.{rank}.et" for rank in range(count)]
     for rank, file in enumerate(files):
-        file.write_bytes(written.of_rank(rank))
+        file.write_bytes(trace.of_rank(rank))
     members = folder / "comm_group.json"
     members.write_text(json.dumps(groups.members()))
     return [*files, members]
@@ -73,7 +73,7 @@ class _Groups:
     def next(self, axes: tuple[str, ...], step: int) -> list[int]:
         """Per rank the one that is `step` further along `axes`, around the end."""
         sizes = [self.sizes[a] for a in axes]
-        found = list[int]()
+        numbers = list[int]()
         for at in self._places():
             own = dict(zip(self.sizes, at, strict=True))
             place = 0
@@ -82,8 +82,8 @@ class _Groups:
             place = (place + step) % math.prod(sizes)
             for a, n in zip(reversed(axes), reversed(sizes), strict=True):
                 place, own[a] = divmod(place, n)
-            found.append(self._rank(tuple(own.values())))
-        return found
+            numbers.append(self._rank(tuple(own.values())))
+        return numbers
 
     def name(self, number: int) -> bytes:
         """The group's name: digits, as many for all."""
@@ -91,11 +91,11 @@ class _Groups:
 
     def members(self) -> dict[str, list[int]]:
         """The ranks of each group by its name."""
-        found: dict[str, list[int]] = {}
+        members_by_name: dict[str, list[int]] = {}
         for numbers in self._of.values():
             for rank, number in enumerate(numbers):
-                found.setdefault(self.name(number).decode(), []).append(rank)
-        return found
+                members_by_name.setdefault(self.name(number).decode(), []).append(rank)
+        return members_by_name
 
     def _places(self) -> Iterator[tuple[int, ...]]:
         return itertools.product(*map(range, self.sizes.values()))
@@ -142,9 +142,9 @@ class _Trace:
             raise ValueError(f"the step has more than {NODES:,} tasks; plan fewer layers or trips for a Chakra trace.")
         before = list[int]()
         for ends, numbers in self._ends.values():
-            known = bisect_right(ends, start + 1e-12)
-            if known:
-                before.append(numbers[known - 1])
+            earlier_count = bisect_right(ends, start + 1e-12)
+            if earlier_count:
+                before.append(numbers[earlier_count - 1])
         size = math.prod(self.groups.sizes.get(a, 1) for a in task.axes)
         if task.kind != "collective" or size == 1:
             work = _attribute("num_ops", _INT64, int(task.flops)) + _attribute(
@@ -152,12 +152,19 @@ class _Trace:
             )
             self._node(task.name, _COMPUTE, task, start, before, _attribute("is_cpu_op", _BOOL, 0) + work)
         elif task.pattern in _TYPES:
-            sent = _attribute("comm_type", _INT64, _TYPES[task.pattern]) + _attribute(
+            comm_attributes = _attribute("comm_type", _INT64, _TYPES[task.pattern]) + _attribute(
                 "comm_size", _INT64, _operand_bytes(task, size)
             )
             names = [self.groups.name(n) for n in self.groups.along(task.axes)]
             self._node(
-                task.name, _COLLECTIVE, task, start, before, _attribute("is_cpu_op", _BOOL, 0) + sent, "pg_name", names
+                task.name,
+                _COLLECTIVE,
+                task,
+                start,
+                before,
+                _attribute("is_cpu_op", _BOOL, 0) + comm_attributes,
+                "pg_name",
+                names,
             )
         else:
             nbytes = _attribute("is_cpu_op", _BOOL, 0) + _attribute("comm_size", _INT64, int(task.sent_bytes))
@@ -200,10 +207,10 @@ class _Trace:
 
 def _operand_bytes(task: Task, size: int) -> int:
     """The bytes that a rank brings to a collective over `size` ranks, from those that it sends in a ring."""
-    sent = task.sent_bytes
+    sent_bytes = task.sent_bytes
     if task.pattern == "gather":
-        return int(sent / (size - 1))
-    whole = sent * size / (size - 1)
+        return int(sent_bytes / (size - 1))
+    whole = sent_bytes * size / (size - 1)
     return int(whole / 2 if task.pattern == "reduce" else whole)
 
 

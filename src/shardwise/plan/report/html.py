@@ -42,7 +42,7 @@ def to_html(plan: Plan) -> str:
 def page_data(plan: Plan) -> dict[str, Any]:
     """The data of the page. Sources are indices into `lines`, which hold ``[file, line]``."""
     lines = _Numbers()
-    drawn = _ScheduleRows(lines, plan.schedule)
+    schedule_rows = _ScheduleRows(lines, plan.schedule)
     totals = line_totals(plan)
     return {
         "name": plan.name,
@@ -86,11 +86,11 @@ def page_data(plan: Plan) -> dict[str, Any]:
             ]
             for t in op_totals(plan)
         ],
-        "labels": drawn.labels.values,
-        "streams": drawn.streams.values,
-        "tasks": drawn.tasks,
-        "left_out": drawn.left_out,
-        "bodies": drawn.bodies,
+        "labels": schedule_rows.labels.values,
+        "streams": schedule_rows.streams.values,
+        "tasks": schedule_rows.tasks,
+        "left_out": schedule_rows.left_out,
+        "bodies": schedule_rows.bodies,
         "costs": [[lines.of(s), t.seconds, t.critical, t.flops, t.sent_bytes, t.peak_bytes] for s, t in totals.items()],
         "lines": lines.values,
         "sources": _sources(totals),
@@ -162,24 +162,26 @@ def _fewer(profile: Iterable[tuple[float, int]]) -> list[list[float]]:
     if len(points) <= POINTS:
         return [[_short(t), n] for t, n in points]
     each = -(-len(points) // (POINTS // 2))
-    kept: list[list[float]] = []
+    kept_points: list[list[float]] = []
     for i in range(0, len(points), each):
         stretch = points[i : i + each]
         for t, n in sorted({stretch[0], max(stretch, key=lambda p: p[1])}):
-            kept.append([_short(t), n])
-    return [*kept, [_short(points[-1][0]), points[-1][1]]]
+            kept_points.append([_short(t), n])
+    return [*kept_points, [_short(points[-1][0]), points[-1][1]]]
 
 
 def _sources(costs: Iterable[Line]) -> list[list[Any]]:
     """``[file, [[number, text], ...]]`` with the lines that cost something and those around them."""
-    wanted: dict[str, set[int]] = {}
+    lines_by_file: dict[str, set[int]] = {}
     for file, line in costs:
-        wanted.setdefault(file, set()).add(line)
-    found: list[list[Any]] = []
-    for file, marked in wanted.items():
+        lines_by_file.setdefault(file, set()).add(line)
+    sources: list[list[Any]] = []
+    for file, marks in lines_by_file.items():
         texts = linecache.getlines(file)
-        shown = sorted({n for line in marked for n in range(max(1, line - AROUND), min(len(texts), line + AROUND) + 1)})
+        shown_lines = sorted(
+            {n for line in marks for n in range(max(1, line - AROUND), min(len(texts), line + AROUND) + 1)}
+        )
         if not texts:
-            shown = sorted(marked)
-        found.append([file, [[n, texts[n - 1].rstrip("\n") if n <= len(texts) else ""] for n in shown]])
-    return found
+            shown_lines = sorted(marks)
+        sources.append([file, [[n, texts[n - 1].rstrip("\n") if n <= len(texts) else ""] for n in shown_lines]])
+    return sources

@@ -16,9 +16,9 @@ CODES = 2  # layouts printed as code: the fastest, the smallest
 
 def text(found: SearchResult, width: int = 100) -> str:
     """The page, in lines of at most `width` characters, but for the code."""
-    refused = sum(found.refused.values())
+    refused_count = sum(found.refused.values())
     head = f"search: {found.planned} layouts planned in {time_text(found.seconds)}"
-    lines = [head + (f", {refused} impossible" if refused else "")]
+    lines = [head + (f", {refused_count} impossible" if refused_count else "")]
     lines += [line for what in found.varied for line in hanging_indent(f"varied: {what}", width)]
     lines += [line for what in found.kept for line in hanging_indent(f"as it is: {what}", width)]
     reasons = list(found.refused.items())[:ROWS]
@@ -30,8 +30,8 @@ def text(found: SearchResult, width: int = 100) -> str:
     lines += ["", "layouts that no other beats in both time and memory", *table(rows, width - 2)]
     if not found.front:
         lines.append("  none fits")
-    shown = dict.fromkeys((*found.front[:1], *found.front[:ROWS][-1:]))
-    for p in [p for p in shown if p.layout != found.own.layout][:CODES]:
+    shown_points = dict.fromkeys((*found.front[:1], *found.front[:ROWS][-1:]))
+    for p in [p for p in shown_points if p.layout != found.own.layout][:CODES]:
         title = f"layout {found.front.index(p) + 1}, {'the fastest' if p is found.front[0] else 'the smallest'}:"
         lines += ["", title, *[f"    {line}" for line in found.code(p).splitlines()]]
     if found.front and found.front[0].layout == found.own.layout:

@@ -85,10 +85,10 @@ def _head(plan: Plan, paint: Paint, width: int) -> list[str]:
     ]
     if plan.calls != 1:
         facts.append(f"called {plan.calls:,} times" if plan.calls else "compiled, not called")
-    said = _wrap_words(verdict(plan), width)
+    verdict_lines = _wrap_words(verdict(plan), width)
     return [
         *_wrap_words(f"{plan.name} on {plan.machine} ({chips}{mesh})", width),
-        *[paint(line, "good" if plan.fits else "bad") for line in said],
+        *[paint(line, "good" if plan.fits else "bad") for line in verdict_lines],
         *_wrap_words("; ".join(facts), width),
     ]
 
@@ -97,9 +97,9 @@ def _memory(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
     buffers = buffer_totals(plan.buffers)
     parts = [("arguments", plan.arguments), ("results", plan.results - plan.aliased), ("temporaries", plan.temporaries)]
     sums = ", ".join(f"{part} {size_text(n)}" for part, n in parts)
-    donated = f"; {size_text(plan.aliased)} of the results lie in donated arguments" if plan.aliased else ""
+    donation_text = f"; {size_text(plan.aliased)} of the results lie in donated arguments" if plan.aliased else ""
     per = "in this process" if plan.together else "per device"
-    title = f"memory at the peak: {size_text(plan.peak)} {per} ({sums}{donated})"
+    title = f"memory at the peak: {size_text(plan.peak)} {per} ({sums}{donation_text})"
     unit, name = binary_unit(plan.peak)
     body = [
         (
@@ -118,13 +118,13 @@ def _memory(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
 
 
 def _traffic(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
-    found = traffic_totals(plan)
-    if not found:
+    totals = traffic_totals(plan)
+    if not totals:
         return [] if plan.devices == 1 else [paint("traffic: none", "bold")]
-    sent = sum(t.nbytes for t in found)
-    inserted = sum(t.nbytes for t in found if t.implicit)
-    title = f"traffic: a device sends {size_text(sent)} a step, {size_text(inserted)} of it in inserted collectives"
-    unit, name = binary_unit(found[0].nbytes)
+    sent_bytes = sum(t.nbytes for t in totals)
+    inserted_bytes = sum(t.nbytes for t in totals if t.implicit)
+    title = f"traffic: a device sends {size_text(sent_bytes)} a step, {size_text(inserted_bytes)} of it in inserted collectives"
+    unit, name = binary_unit(totals[0].nbytes)
     body = [
         (
             f"{t.nbytes / unit:,.2f}",
@@ -134,20 +134,20 @@ def _traffic(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
             f"for {t.cause}" if t.implicit else "written",
             source_text(t.source),
         )
-        for t in found
+        for t in totals
     ]
-    rest = sum(t.nbytes for t in found[rows:])
+    rest = sum(t.nbytes for t in totals[rows:])
     heads = (name, "times", "takes", "collective", "cause", "line")
     return _section(title, heads, body, rows, size_text(rest), paint, width)
 
 
 def _time(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
-    found = [t for t in op_totals(plan) if t.seconds]
-    if not found:
+    totals = [t for t in op_totals(plan) if t.seconds]
+    if not totals:
         return []
     step = plan.seconds.likely
-    hidden = sum(t.seconds for t in found if t.kind == "collective") - sum(
-        t.critical for t in found if t.kind == "collective"
+    hidden = sum(t.seconds for t in totals if t.kind == "collective") - sum(
+        t.critical for t in totals if t.kind == "collective"
     )
     shares = sorted(plan.shares.items(), key=lambda s: -s[1])
     causes = ", ".join(
@@ -163,9 +163,9 @@ def _time(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
             t.bound if t.stream == "compute" else f"{t.bound}, {t.stream}".strip(", "),
             source_text(t.source),
         )
-        for t in found
+        for t in totals
     ]
-    rest = sum(t.seconds for t in found[rows:])
+    rest = sum(t.seconds for t in totals[rows:])
     lines = _section(title, ("takes", "", "times", "op", "bound by", "line"), body, rows, time_text(rest), paint, width)
     if causes:
         lines[1:1] = ["  " + line for line in _wrap_words(causes, width - 2)]
@@ -179,16 +179,16 @@ def _time(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
 
 def _measured_lines(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
     """Each kernel as it was measured, beside the prediction; loops as a whole."""
-    found = measured_totals(plan)
-    if not found:
+    totals = measured_totals(plan)
+    if not totals:
         return []
     likely = plan.seconds.likely
     ratio = f", {share_text(likely, plan.measured_seconds)} of it predicted" if plan.measured_seconds else ""
     title = f"measured: {time_text(plan.measured_seconds)} a step{ratio}"
     body = [
-        (time_text(m.seconds), time_text(m.predicted), f"{m.times:,}", m.name, source_text(m.source)) for m in found
+        (time_text(m.seconds), time_text(m.predicted), f"{m.times:,}", m.name, source_text(m.source)) for m in totals
     ]
-    rest = sum(m.seconds for m in found[rows:])
+    rest = sum(m.seconds for m in totals[rows:])
     return _section(title, ("measured", "predicted", "times", "op", "line"), body, rows, time_text(rest), paint, width)
 
 
@@ -238,11 +238,11 @@ def table(cells: Sequence[Sequence[str]], width: int) -> list[str]:
         widths[widths.index(max(widths))] -= 1
     lines = list[str]()
     for row in cells:
-        shown = [
+        rows_shown = [
             f"{_cut(c, w):>{w}}" if _is_number(column[1:]) else f"{_cut(c, w):<{w}}"
             for c, w, column in zip(row, widths, columns, strict=True)
         ]
-        lines.append(("  " + "  ".join(shown)).rstrip())
+        lines.append(("  " + "  ".join(rows_shown)).rstrip())
     return lines
 
 

@@ -59,12 +59,12 @@ def leaves(schedule: Schedule, times: int = 1) -> Iterator[tuple[Task, int]]:
 
 def op_totals(plan: Plan) -> list[OpTotal]:
     """By name and line, what takes longest first."""
-    found: dict[tuple[str, str, Line | None], OpTotal] = {}
+    total_by_op: dict[tuple[str, str, Line | None], OpTotal] = {}
     for task, times in leaves(plan.schedule):
         key = task.name, task.stream, task.source
-        total = found.get(key)
+        total = total_by_op.get(key)
         if total is None:
-            total = found[key] = OpTotal(task.name, task.kind, task.stream, task.source)
+            total = total_by_op[key] = OpTotal(task.name, task.kind, task.stream, task.source)
         seconds = times * task.seconds
         total.seconds += seconds
         total.critical += seconds if task.critical else 0.0
@@ -74,12 +74,12 @@ def op_totals(plan: Plan) -> list[OpTotal]:
         total.times += times
         if seconds >= total.longest:
             total.longest, total.bound = seconds, task.bound
-    return sorted(found.values(), key=lambda t: -t.seconds)
+    return sorted(total_by_op.values(), key=lambda t: -t.seconds)
 
 
 @dataclass(slots=True)
 class MeasuredTotal:
-    """All tasks of a step with one name at one line, loops as a whole: what they took in a run, and what was predicted."""
+    """All tasks of a step with one name at one line, loops as a whole: their measured and their predicted seconds."""
 
     name: str
     source: Line | None
@@ -91,22 +91,22 @@ class MeasuredTotal:
 def measured_totals(plan: Plan) -> list[MeasuredTotal]:
     """By name and line, what took longest first; empty if nothing was measured."""
     took = dict(plan.measured)
-    found: dict[tuple[str, Line | None], MeasuredTotal] = {}
+    total_by_op: dict[tuple[str, Line | None], MeasuredTotal] = {}
     for task in plan.schedule.tasks:
         if task.place in took:
-            total = found.setdefault((task.name, task.source), MeasuredTotal(task.name, task.source))
+            total = total_by_op.setdefault((task.name, task.source), MeasuredTotal(task.name, task.source))
             total.seconds += took[task.place]
             total.predicted += task.seconds
             total.times += 1
-    return sorted(found.values(), key=lambda t: -t.seconds)
+    return sorted(total_by_op.values(), key=lambda t: -t.seconds)
 
 
 def line_totals(plan: Plan) -> dict[Line, LineTotal]:
     """By source line; what has none is left out."""
-    found: dict[Line, LineTotal] = {}
+    total_by_line: dict[Line, LineTotal] = {}
 
     def at(source: Line) -> LineTotal:
-        return found.setdefault(source, LineTotal(source))
+        return total_by_line.setdefault(source, LineTotal(source))
 
     for op in op_totals(plan):
         if op.source is not None:
@@ -118,35 +118,43 @@ def line_totals(plan: Plan) -> dict[Line, LineTotal]:
     for buffer in plan.buffers:
         if buffer.source is not None:
             at(buffer.source).peak_bytes += buffer.nbytes * buffer.count
-    return found
+    return total_by_line
 
 
 def buffer_totals(buffers: Iterable[Buffer]) -> list[Buffer]:
     """Buffers that are alike in one: `count` of them, the largest first. Paths of arguments are alike that differ in numbers only."""
-    found: dict[tuple[object, ...], Buffer] = {}
+    buffer_by_key: dict[tuple[object, ...], Buffer] = {}
     for b in buffers:
         path = _NUMBER.sub("*", b.name) if b.kind in ("argument", "result", "constant") else ""
         key = b.kind, b.type, b.spec, b.source, b.nbytes, path
-        known = found.get(key)
-        found[key] = b if known is None else replace(known, name=path or known.name, count=known.count + b.count)
-    return sorted(found.values(), key=lambda b: -b.nbytes * b.count)
+        known_buffer = buffer_by_key.get(key)
+        buffer_by_key[key] = (
+            b
+            if known_buffer is None
+            else replace(known_buffer, name=path or known_buffer.name, count=known_buffer.count + b.count)
+        )
+    return sorted(buffer_by_key.values(), key=lambda b: -b.nbytes * b.count)
 
 
 def traffic_totals(plan: Plan) -> list[Traffic]:
     """Collectives of one kind, axes, line and cause in one, what sends most first."""
-    found: dict[tuple[object, ...], Traffic] = {}
+    traffic_by_key: dict[tuple[object, ...], Traffic] = {}
     for t in plan.traffic:
         key = t.kind, t.axes, t.source, t.cause, t.implicit, t.level
-        known = found.get(key)
-        if known is None:
-            found[key] = t
+        known_traffic = traffic_by_key.get(key)
+        if known_traffic is None:
+            traffic_by_key[key] = t
         else:
-            trips = None if known.trips is None or t.trips is None else known.trips + t.trips
-            value = t.value if known.value == t.value else _SEVERAL
-            found[key] = replace(
-                known, nbytes=known.nbytes + t.nbytes, trips=trips, seconds=known.seconds + t.seconds, value=value
+            trips = None if known_traffic.trips is None or t.trips is None else known_traffic.trips + t.trips
+            value = t.value if known_traffic.value == t.value else _SEVERAL
+            traffic_by_key[key] = replace(
+                known_traffic,
+                nbytes=known_traffic.nbytes + t.nbytes,
+                trips=trips,
+                seconds=known_traffic.seconds + t.seconds,
+                value=value,
             )
-    return sorted(found.values(), key=lambda t: -t.nbytes)
+    return sorted(traffic_by_key.values(), key=lambda t: -t.nbytes)
 
 
 def bottleneck(plan: Plan) -> str:

@@ -35,13 +35,13 @@ def find(name: str) -> Machine:
         ValueError: no machine has that name; the message lists the nearest ones.
         FileNotFoundError: there is no such file.
     """
-    found = _NAME.fullmatch(name.strip())
-    if found is None or not name.strip():
+    match = _NAME.fullmatch(name.strip())
+    if match is None or not name.strip():
         raise _unknown_machine_error(name)
     if name.strip() == HERE:
         return this_machine()
-    generation, size = found["generation"], found["size"]
-    slices = int(found["slices"] or 1)
+    generation, size = match["generation"], match["size"]
+    slices = int(match["slices"] or 1)
     if generation.endswith(".toml"):
         table = _read_user_file(generation)
         return make_machine(table, name, size, slices)
@@ -80,10 +80,10 @@ def neighbours(name: str) -> tuple[str, ...]:
     >>> neighbours("v5p-256"), neighbours("h100-8x16"), neighbours("2x-v6e-256")
     (('v5p-128', 'v5p-512'), ('h100-8x8', 'h100-8x32'), ('1x-v6e-256', '4x-v6e-256'))
     """
-    parsed = _NAME.fullmatch(name.strip())
-    if parsed is None or not (parsed["slices"] or parsed["size"]):
+    match = _NAME.fullmatch(name.strip())
+    if match is None or not (match["slices"] or match["size"]):
         return ()
-    head, number, tail = ("", parsed["slices"], name.strip()[parsed.end("slices") :]) if parsed["slices"] else (
+    head, number, tail = ("", match["slices"], name.strip()[match.end("slices") :]) if match["slices"] else (
         *re.split(r"(\d+)$", name.strip())[:2], "")  # fmt: skip
     found: list[str] = []
     for size in (int(number) // 2, int(number) * 2):
@@ -104,12 +104,12 @@ def names() -> tuple[str, ...]:
 @cache
 def _generations() -> dict[str, str]:
     """Paths of the files by the names of their generations, aliases included."""
-    found: dict[str, str] = {}
+    generation_by_name: dict[str, str] = {}
     for path in sorted(_FOLDER.glob("*.toml")):
         table = _read(str(path))
-        for known in (table["name"], *table.get("aliases", ())):
-            found[known] = str(path)
-    return found
+        for known_name in (table["name"], *table.get("aliases", ())):
+            generation_by_name[known_name] = str(path)
+    return generation_by_name
 
 
 @cache
@@ -128,14 +128,14 @@ def _read_user_file(path: str) -> Mapping[str, Any]:
 def _near(name: str, generations: Sequence[str]) -> list[str]:
     """Names of machines like `name`: with another generation, or with another size."""
     head, *rest = re.split(r"(?=[-:])", name, maxsplit=1)
-    found: list[str] = []
+    near_names: list[str] = []
     for near in difflib.get_close_matches(head, generations, n=3, cutoff=0.6):
         if near == head:
             usual = usual_names(_read(_generations()[near]))
-            found += difflib.get_close_matches(name, usual, n=1, cutoff=0.0)
-        elif (parsed := _NAME.fullmatch(near + "".join(rest))) and parsed["generation"] == near:
-            found.append(parsed[0])
-    return found
+            near_names += difflib.get_close_matches(name, usual, n=1, cutoff=0.0)
+        elif (match := _NAME.fullmatch(near + "".join(rest))) and match["generation"] == near:
+            near_names.append(match[0])
+    return near_names
 
 
 def _unknown_machine_error(name: str) -> ValueError:

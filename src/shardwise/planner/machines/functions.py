@@ -71,18 +71,18 @@ def measured_functions(
 
     `call` are those of any call; `computing` gives of the others those without what moves the bytes.
     """
-    drawn = np.random.default_rng(0)
-    everywhere = np.exp(drawn.standard_normal(elements)).astype(np.float32)
-    below_one = drawn.uniform(0.1, 0.9, elements).astype(np.float32)  # what nearly all functions are defined for
+    draws = np.random.default_rng(0)
+    everywhere = np.exp(draws.standard_normal(elements)).astype(np.float32)
+    below_one = draws.uniform(0.1, 0.9, elements).astype(np.float32)  # what nearly all functions are defined for
 
     def seconds(op: Op) -> float:
         few = device_put(everywhere[:_FEW])
         count = _operand_count(op, few.aval)
-        defined = bool(np.isfinite(np.asarray(bind(op, *[few] * count))).all())  # the first call makes the kernel
+        is_defined = bool(np.isfinite(np.asarray(bind(op, *[few] * count))).all())  # the first call makes the kernel
         begin = time.perf_counter()
         bind(op, *[few] * count)
         slow = time.perf_counter() - begin > _SLOW
-        numbers = device_put((everywhere if defined else below_one)[: _FEW if slow else elements])
+        numbers = device_put((everywhere if is_defined else below_one)[: _FEW if slow else elements])
         took = least(lambda: bind(op, *[numbers] * count))
         alone = max(took - call, took / 10)
         return (alone if slow else computing(alone)) / numbers.size

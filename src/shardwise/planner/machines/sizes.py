@@ -69,8 +69,10 @@ def place_costs(figures: Mapping[str, float], *, updates: bool) -> PlaceCosts:
 
 
 def _curve(figures: Mapping[str, float], prefix: str) -> tuple[Point, ...]:
-    found = {int(name.removeprefix(prefix)): value for name, value in figures.items() if name.startswith(prefix)}
-    return tuple(sorted((float(size), value) for size, value in found.items()))
+    value_by_size = {
+        int(name.removeprefix(prefix)): value for name, value in figures.items() if name.startswith(prefix)
+    }
+    return tuple(sorted((float(size), value) for size, value in value_by_size.items()))
 
 
 def _numbers(nbytes: int) -> Any:
@@ -120,6 +122,6 @@ def _place_seconds(least: Least, table_bytes: int, width: int, begun: float) -> 
         new = device_put(np.ones((count, columns), np.float32))
         took = least(lambda: scatter_with("add", table, at, new, _SCATTERED))
         first, one = at[:1], new[:1]
-        copied = least(lambda: scatter_with("add", table, first, one, _SCATTERED))
-        figures[f"{_PUT} {width} {table_bytes}"] = max(took - copied, 0.0) / count
+        copy_seconds = least(lambda: scatter_with("add", table, first, one, _SCATTERED))
+        figures[f"{_PUT} {width} {table_bytes}"] = max(took - copy_seconds, 0.0) / count
     return figures

@@ -229,22 +229,7 @@ class Arrangement:
         cuts = _align_cuts(cuts, count, width) if roles.along else cuts
         pairs = not split and self._pairs()
         width = 2 * width if pairs else width
-        order = [*roles.kept, *roles.around, roles.inner]
-        form = Form(
-            width,
-            roles.along,
-            len(roles.kept),
-            len(roles.around),
-            tuple(self.access),
-            ragged,
-            cut,
-            self.row,
-            wide=llvm.target().wide,
-            tables=tuple(form for _, form, _ in self.met.tables),
-            joins=tuple(order.index(loop) for loop, _ in begins),
-            sections=len(cuts) + 1,
-            pairs=pairs,
-        )
+        form = self._form(width, ragged, cut, [loop for loop, _ in begins], len(cuts) + 1, pairs)
         # If a row has sections, its last vector may end behind it.
         padded = (-(-count // width) + bool(cuts)) * width if roles.along else count
         slot = rounds * padded * 8 * self._lanes
@@ -274,6 +259,26 @@ class Arrangement:
         scratch = threads * slot * sum(map(len, graph.saved))
         vectors = 8 * width * units * 4 * sum(map(len, graph.folds)) if split else 0
         return Calls(found, scratch + vectors * (pieces + 1), (0, scratch, scratch + vectors * pieces))
+
+    def _form(self, width: int, ragged: bool, cut: str, joins: Sequence[int], sections: int, pairs: bool) -> Form:
+        """How the functions run over the loops. `joins` are the loops along which whole operands stand one after the other."""
+        roles = self.roles
+        order = [*roles.kept, *roles.around, roles.inner]
+        return Form(
+            width,
+            roles.along,
+            len(roles.kept),
+            len(roles.around),
+            tuple(self.access),
+            ragged,
+            cut,
+            self.row,
+            wide=llvm.target().wide,
+            tables=tuple(form for _, form, _ in self.met.tables),
+            joins=tuple(order.index(loop) for loop in joins),
+            sections=sections,
+            pairs=pairs,
+        )
 
     def _numbers(self) -> Iterator[int]:
         """Of a job: extents and strides of the loops, and of the tables."""

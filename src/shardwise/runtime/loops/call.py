@@ -146,7 +146,7 @@ class Specialization:
         results: how the results are allocated.
         run: ``(blocks, results)``: computes.
         over: (result, operand) pairs that lie alike in memory: the result may be written over the operand.
-        run_over: gives what replaces `run` where results are written over operands; None: `run` itself.
+        run_over: makes the function in place of `run` where results are written over operands; None: `run` itself.
         held: objects that `run` refers to by address.
     """
 

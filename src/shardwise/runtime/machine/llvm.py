@@ -107,7 +107,7 @@ class _Engine:
 
 
 class _Host:
-    """This machine: what code is compiled for, and the compiler, which is set up when it is first needed."""
+    """This machine as a target of compiled code, and the compiler, which is set up when it is first needed."""
 
     def __init__(self, target: Target, version: str, compiler: _Compiler | None = None) -> None:
         self.target = target

@@ -1,7 +1,7 @@
 """A program over several processes as a number that is equal for equal programs, and in words.
 
 Comes in: a Plan over several processes, and the per-device program of which it was made. Goes out: its `run`, which notes
-the origin of what it computes and, where the program has collectives between processes, first compares it with the others'.
+the origin of its next computation and, where the program has collectives between processes, first compares it with the others'.
 """
 
 from __future__ import annotations

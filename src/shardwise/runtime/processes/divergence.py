@@ -1,6 +1,6 @@
 """Where processes that have come for different things differ: in the program, in a value, or in how an array was made.
 
-Comes in: what each process tells of what it is about to do. Goes out: a reason for each, for the error.
+Comes in: the next step of each process, as it announces it. Goes out: a reason for each, for the error.
 """
 
 from __future__ import annotations

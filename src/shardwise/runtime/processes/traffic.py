@@ -11,7 +11,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 
 @dataclass
 class Traffic:
-    """Exchanges between processes as one process sees them: what it sent, not what it received.
+    """Exchanges between processes as one process sees them: the bytes that it sent, not those that it received.
 
     Attributes:
         calls: how many exchanges of each kind there were.

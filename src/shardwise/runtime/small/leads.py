@@ -56,9 +56,8 @@ def leads_through(eqn: Equation, given: list[Shape], env: Env) -> list[Shape]:
     if eqn.op.hands_on:
         return given
     if eqn.op.collective is not None or not eqn.inputs:
-        assert eqn.op.kernel is not None
         like = [np.broadcast_to(np.int8(0), ext + a.aval.shape) for ext, a in zip(given, eqn.inputs, strict=True)]
-        return [eqn.op.kernel(env, *like, **eqn.params).shape[: env.lead]]
+        return [eqn.op.block_kernel(env, *like, **eqn.params).shape[: env.lead]]
     whole = list(np.broadcast_shapes((1,) * env.lead, *given))
     for axis in axes_reduced(eqn):
         whole[env.dim(axis)] = 1

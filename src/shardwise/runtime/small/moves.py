@@ -33,8 +33,7 @@ Wanted = Sequence[Value | None]  # the memory where results are wanted
 
 def kernel_of(code: Code, eqn: Equation) -> Kernel:
     """The op's kernel on arrays with the leading dims at hand."""
-    kernel = eqn.op.kernel
-    assert kernel is not None
+    kernel = eqn.op.block_kernel
     return lambda *arrays: kernel(code.env, *arrays, **eqn.params)
 
 

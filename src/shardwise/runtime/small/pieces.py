@@ -49,7 +49,7 @@ class Pieces:
 
 Rows = tuple[int, int]
 Cut = tuple[tuple[Any, ...] | None, Shape]  # an index into a block (None: memory of its own), and the shape of the part
-Part = tuple[int, Sequence[Cut], Sequence[Cut]]  # its size, what it reads, what it writes
+Part = tuple[int, Sequence[Cut], Sequence[Cut]]  # its size, its reads, its writes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,12 +20,12 @@ _STRONG = frozenset(
 
 def real(name: str, *xs: Any) -> list[Array]:
     """The arguments of the function called `name`, promoted and broadcast; TypeError for complex ones."""
-    promoted = promote_to_inexact(name, *map(wide_float, xs))
-    if is_complex(promoted[0].dtype):
+    promoted_values = promote_to_inexact(name, *map(wide_float, xs))
+    if is_complex(promoted_values[0].dtype):
         raise TypeError(f"{name} is about real numbers; it got complex ones.")
-    shape = broadcast_shapes(*(x.shape for x in promoted))
-    spread = [broadcast_to_shape(x, shape) for x in promoted]
-    return [strong(x) for x in spread] if name in _STRONG and promoted[0].ndim else spread
+    shape = broadcast_shapes(*(x.shape for x in promoted_values))
+    spread = [broadcast_to_shape(x, shape) for x in promoted_values]
+    return [strong(x) for x in spread] if name in _STRONG and promoted_values[0].ndim else spread
 
 
 def at_integers(n: Any, log_mass: Any) -> Array:

@@ -80,9 +80,9 @@ class gaussian_kde:
     @classmethod
     def tree_unflatten(cls, aux: None, children: tuple[Any, ...]) -> gaussian_kde:
         """From its arrays."""
-        made = object.__new__(cls)
-        made.neff, made.dataset, made.weights, made.covariance, made.inv_cov = children
-        return made
+        instance = object.__new__(cls)
+        instance.neff, instance.dataset, instance.weights, instance.covariance, instance.inv_cov = children
+        return instance
 
     @property
     def d(self) -> int:

@@ -73,14 +73,16 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
     if not x.shape[d]:
         found = jnp.full(kept, jnp.nan, float), jnp.zeros(kept, float)
     else:
-        ordered = jnp.sort(x, d)
-        at = lax.broadcasted_iota(int, ordered.shape, d)
+        sorted_rows = jnp.sort(x, d)
+        at = lax.broadcasted_iota(int, sorted_rows.shape, d)
         # Where the run of each value began; the longest run ends farthest from its beginning.
-        begun = lax.cummax(jnp.where(_runs(ordered, d), at, 0), d)
+        begun = lax.cummax(jnp.where(_runs(sorted_rows, d), at, 0), d)
         length = at - begun + 1
         longest = jnp.argmax(length, d, keepdims=True)
         first = jnp.take_along_axis(begun, longest, d)  # of equal values, the first one
-        found = tuple(jnp.reshape(jnp.take_along_axis(v, i, d), kept) for v, i in ((ordered, first), (length, longest)))
+        found = tuple(
+            jnp.reshape(jnp.take_along_axis(v, i, d), kept) for v, i in ((sorted_rows, first), (length, longest))
+        )
     if not keepdims:
         found = tuple(jnp.squeeze(v, tuple(range(whole.ndim)) if axis is None else d) for v in found)
     return ModeResult(*found)

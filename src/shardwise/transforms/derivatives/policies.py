@@ -162,7 +162,7 @@ def _keeps(policy: Policy, eqn: Equation) -> bool | Verdict | Offload:
 
 def _inline_calls(program: Program, live: Sequence[bool]) -> tuple[Program, tuple[int, ...], tuple[Any, ...]]:
     """`program` with jitted calls and forward rules inlined, as policies see the ops inside; the positions of the equations of
-    forward rules; and what these captured, which are its first inputs."""
+    forward rules; and their captured values, its first inputs."""
     if not any(e.op.call or e.op is custom_vjp_op for e in program.equations):
         return program, (), ()
     still: list[int] = []

@@ -131,7 +131,7 @@ class Entry:
         among the kept leaves).
         """
         direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
-        return [i for i, deleted in self.donated if deleted and i not in direct]
+        return [i for i, is_deleted in self.donated if is_deleted and i not in direct]
 
 
 def _first_call(entry: weakref.ref[Entry]) -> Callable[[Sequence[Any]], Any]:

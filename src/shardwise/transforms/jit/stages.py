@@ -22,6 +22,7 @@ from shardwise.transforms import reports
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, references_made, struct_of
 from shardwise.transforms.jit.abstract_meshes import platform_devices
 from shardwise.transforms.jit.compiled import Compiled
+from shardwise.transforms.jit.compiled_call import compile_call
 from shardwise.transforms.jit.entry import Entry
 from shardwise.transforms.jit.jit_layouts import argument_orders
 from shardwise.transforms.jit.references import ReferenceArgument
@@ -132,7 +133,7 @@ class Traced(Stage):
 
     def compiled_entry(self, devices: tuple[Device, ...] | None = None) -> Entry:
         """The call compiled for `devices`, which replace AbstractMeshes."""
-        return self._wrapped._compile(self._call, self._sigs, devices, runs=False)
+        return compile_call(self._wrapped, self._call, self._sigs, devices, runs=False)
 
 
 class Lowered(Stage):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, overload
 
@@ -21,15 +20,10 @@ from shardwise.base.tracebacks import filter_traceback
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
 from shardwise.base.wrapping import copy_identity, importable_name, name_of
 from shardwise.engine.array import ArrayImpl
-from shardwise.engine.compile import compile_program
-from shardwise.engine.data_free import DataFree, UserCall
 from shardwise.engine.eager import literal_signature
-from shardwise.engine.guards import guard_moves
-from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import (
     Array,
-    Literal,
     Program,
     ShapedArray,
     Tracer,
@@ -51,30 +45,27 @@ from shardwise.ir.references import (
     call_closing_over,
     open_views,
 )
-from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
+from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.transforms.jit.abstract import Abstract, over_signature, refuse_types, with_placeholders
 from shardwise.transforms.jit.abstract_meshes import nowhere, over_devices
 from shardwise.transforms.jit.binding import JitOptions, bound_call
 from shardwise.transforms.jit.cache_misses import explain_miss
 from shardwise.transforms.jit.call_shardings import CallShardings
-from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
+from shardwise.transforms.jit.compiled_call import compile_call
+from shardwise.transforms.jit.entry import Entry
 from shardwise.transforms.jit.jit_op import jit_op
-from shardwise.transforms.jit.jit_shardings import context_mesh, placed_signature
+from shardwise.transforms.jit.jit_shardings import placed_signature
 from shardwise.transforms.jit.references import EarlierTrace, OverValues, ReferenceArgument
 from shardwise.transforms.jit.shared_caches import clear_with_all, shared_caches
 from shardwise.transforms.jit.traced_call import TracedCall
 from shardwise.transforms.tracing import (
     BoundCall,
     argument_names,
-    as_constant,
     as_result,
     check_donation,
     check_output,
     key_leaves,
     keyed_tree,
-    prune,
-    typed_mesh,
-    with_scalars,
 )
 
 
@@ -231,7 +222,7 @@ class JitWrapped(Generic[P, R]):
         for x in call.leaves:
             if isinstance(x, ArrayImpl):
                 x._check_alive()
-        entry = self._compile(call, [_leaf_signature(x) for x in call.leaves])
+        entry = compile_call(self, call, [_leaf_signature(x) for x in call.leaves])
         refuse_types(self._fun, [call.leaves[i] for i in entry.kept])
         if key is not None:
             self._fast[key] = entry
@@ -363,7 +354,7 @@ class JitWrapped(Generic[P, R]):
             )
         return tree_unflatten(traced.out_tree, outs)
 
-    # -- compiling ---------------------------------------------------------------------------------------------------------------
+    # -- shardings ---------------------------------------------------------------------------------------------------------------
 
     def prepare(
         self,
@@ -400,70 +391,6 @@ class JitWrapped(Generic[P, R]):
             outs = there * len(outs)
         return traced, placed, [over_devices(s, devices) for s in outs] if abstract else outs
 
-    def _compile(
-        self, call: BoundCall, sigs: list[Signature], devices: tuple[Device, ...] | None = None, runs: bool = True
-    ) -> Entry:
-        """Compile; only lower unless the program `runs` now. `devices` replace AbstractMeshes, and are the devices of a program that
-        names none.
-        """
-        traced, placed, outs = self.prepare(call, sigs, devices, tracing=False)
-        orders = self._asked.orders(call, sigs, traced)
-        program, kept = prune(traced.program, self._options.keep_unused)
-        refuse_types(self._fun, traced.consts)
-        consts = [as_array_impl(c) for c in traced.consts]
-        if any(c._sig.spans for c in consts):
-            raise RuntimeError(
-                "Closing over jax.Array that spans non-addressable (non process local) devices is not allowed. Pass it to "
-                f"{program.name} as an argument."
-            )
-        program, kept = with_scalars(program, kept, consts)
-        used_consts = [as_constant(consts[i]) for i in kept if i < len(consts)]
-        used = [i - len(consts) for i in kept if i >= len(consts)]
-        in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
-        names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
-        context = context_mesh(self._options.api)
-        mesh = context or typed_mesh(program, placed)
-        if mesh is None and devices is not None and len(devices) == 1:
-            mesh = Mesh(devices[0], ())
-        legacy = context is not None and self._options.api == "pjit"
-        given = call.donated_positions(self._options.args)
-        donated: list[tuple[int, bool]] = []
-        warning = ""
-
-        def owned_donations(shards: Sequence[tuple[int, ...]], out_sigs: Sequence[Signature], many: bool) -> list[int]:
-            nonlocal donated, warning
-            decided = all(s is not None for s in outs)
-            places = {i: k for k, i in enumerate(used, len(used_consts))}
-            entering = {i: shards[k] for i, k in places.items()}
-            donated, warning = usable_donations(call.leaves, given, sigs, placed, entering, out_sigs, many, decided)
-            return [places[i] for i, deleted in donated if deleted]
-
-        executable = compile_program(
-            program,
-            in_sigs,
-            outs,
-            names=names,
-            default_mesh=mesh,
-            legacy=legacy,
-            captured=len(used_consts),
-            owned=owned_donations if given else None,
-            jitted=self._options.asked_for,
-            runs=runs,
-        )
-        if warning:
-            warnings.warn(warning, UserWarning, stacklevel=4)
-        if isinstance(executable, DataFree):
-            args, keywords = call.rebuild([_without_value(x) for x in call.leaves])
-            executable.user_call = UserCall(self, tuple(args), keywords, tuple([-1] * len(used_consts) + used))
-        changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
-        guard_moves(program.name, [call.leaves[i] for i in used], executable.grid.devices)
-        entry = Entry(
-            executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves), program, outs, orders
-        )
-        if runs:
-            entry.finish()
-        return entry
-
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
 
     def clear_cache(self) -> None:
@@ -496,21 +423,12 @@ JitWrapped.__name__ = JitWrapped.__qualname__ = "PjitFunction"
 
 
 def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:
-
     assert sharding is not None
     return signature(array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding), sharding, True)
 
 
 def _leaf_signature(x: Any) -> Signature:
     return x._sig if isinstance(x, (ArrayImpl, Abstract)) else literal_signature(x)
-
-
-def _without_value(x: Any) -> Any:
-    """An argument's type and layout; numbers are unchanged."""
-    if isinstance(x, Literal):
-        return x
-    sharding = x._sig.sharding if x._sig.committed else None
-    return ShapeDtypeStruct(x.aval.shape, x.aval.dtype, sharding=sharding, weak_type=x.aval.weak_type)
 
 
 def _log(message: str) -> None:

@@ -148,24 +148,24 @@ def _check(q: Array, k: Array, v: Array, ab: Array | None, ids: SegmentIds | Non
         )
     if k.shape[2] != v.shape[2]:
         raise ValueError(f"KV sequence length mismatch: got {k.shape[2]} and {v.shape[2]}")
-    wanted = (*q.shape[:3], k.shape[2])
-    if ab is not None and ab.shape != wanted:
-        raise ValueError(f"Attention bias shape mismatch: expected {wanted}, got {ab.shape}")
+    bias_shape = (*q.shape[:3], k.shape[2])
+    if ab is not None and ab.shape != bias_shape:
+        raise ValueError(f"Attention bias shape mismatch: expected {bias_shape}, got {ab.shape}")
     for name, x, steps in () if ids is None else (("Q", ids.q, q.shape[2]), ("KV", ids.kv, k.shape[2])):
         if np.shape(x) != (q.shape[0], steps):
             raise ValueError(f"{name} segment ids shape mismatch: expected {(q.shape[0], steps)}, got {np.shape(x)}")
 
 
 def _allowed_products(steps: int, keys: int, causal: bool, *ids: Any) -> tuple[Array | None, None]:
-    found = None
+    mask = None
     if causal:
         row = lax.broadcasted_iota(np.int32, (1, 1, 1, steps, 1), 3)
-        found = lax.broadcasted_iota(np.int32, (1, 1, 1, 1, keys), 4) <= row
+        mask = lax.broadcasted_iota(np.int32, (1, 1, 1, 1, keys), 4) <= row
     if ids:
         q, kv = (jnp.asarray(x) for x in ids)
         same = q[:, None, None, :, None] == kv[:, None, None, None, :]
-        found = same if found is None else found & same
-    return found, None
+        mask = same if mask is None else mask & same
+    return mask, None
 
 
 def _part(steps: int, keys: int, causal: bool, sizes: BlockSizes) -> float:

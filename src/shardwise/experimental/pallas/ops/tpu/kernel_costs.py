@@ -25,8 +25,8 @@ class Blocks:
 
 def forward_kernel(name: str, q: Array, k: Array, v: Array, blocks: Blocks, part: float) -> Kernel:
     """The kernel that makes means from q f[B, T, N, H], k f[B, S, K, H] and v f[B, S, K, V], and their log-sum-exp."""
-    written = q.size // q.shape[3] * (v.shape[3] * q.dtype.itemsize + 4)
-    return _kernel(name, q, k, v, (blocks,), part, written)
+    written_bytes = q.size // q.shape[3] * (v.shape[3] * q.dtype.itemsize + 4)
+    return _kernel(name, q, k, v, (blocks,), part, written_bytes)
 
 
 def backward_kernel(name: str, q: Array, k: Array, v: Array, blocks: Sequence[Blocks], part: float) -> Kernel:
@@ -39,11 +39,13 @@ def _kernel(name: str, q: Array, k: Array, v: Array, blocks: Sequence[Blocks], p
     batch, steps, heads, size = q.shape
     keys, wide = k.shape[1], v.shape[3]
     whole = q.nbytes + k.nbytes + v.nbytes + written
-    count, moved, held = 0, q.nbytes + written, 0
+    count, moved_bytes, held_bytes = 0, q.nbytes + written, 0
     for b in blocks:
-        taken = max(1, round(part * math.ceil(steps / b.queries) * math.ceil(keys / b.keys))) * batch * heads
-        count += taken
+        step_count = max(1, round(part * math.ceil(steps / b.queries) * math.ceil(keys / b.keys))) * batch * heads
+        count += step_count
         block = min(b.keys, keys) * (size + wide) * k.dtype.itemsize
-        moved += taken * block
-        held = max(held, 2 * (block + b.queries * size * q.dtype.itemsize) + 4 * b.queries * (wide + 2 * _LANES))
-    return Kernel(name, (count,), again=moved / max(whole, 1), held=held, part=part, written=written)
+        moved_bytes += step_count * block
+        held_bytes = max(
+            held_bytes, 2 * (block + b.queries * size * q.dtype.itemsize) + 4 * b.queries * (wide + 2 * _LANES)
+        )
+    return Kernel(name, (count,), again=moved_bytes / max(whole, 1), held=held_bytes, part=part, written=written)

@@ -229,16 +229,16 @@ def _allowed_products(
     kv_ids: Array | None,
 ) -> tuple[Array | None, None]:
     """The products to use, broadcastable to [1, K, N / K, T, S]."""
-    found: Array | None = None
+    mask: Array | None = None
     if rows is not None:
-        found = jnp.asarray(within.mask_function(rows[:, None], jnp.arange(keys)[None, :]))[None, None, None]
+        mask = jnp.asarray(within.mask_function(rows[:, None], jnp.arange(keys)[None, :]))[None, None, None]
     if table is not None:
         heads = table.shape[0]
-        found = table.reshape((1, groups, heads // groups, *table.shape[1:]) if heads > 1 else (1, 1, *table.shape))
+        mask = table.reshape((1, groups, heads // groups, *table.shape[1:]) if heads > 1 else (1, 1, *table.shape))
     if q_ids is not None and kv_ids is not None:
         same = (q_ids[:, None] == kv_ids[None, :])[None, None, None]
-        found = same if found is None else found & same
-    return found, None
+        mask = same if mask is None else mask & same
+    return mask, None
 
 
 def _check(settings: _Settings, q: Array, k: Array, v: Array, ids: SegmentIds | None) -> None:
