@@ -298,4 +298,5 @@ def test_functions_of_refs_refuse_arrays(name):
     with pytest.raises(ValueError, match=f"Can only call `ref_{name}` on a `Ref`"):
         getattr(sw.ref, name)(jnp.ones(3), 0, *([] if name == "get" else [1.0]))
     with pytest.raises(ValueError, match="Can only call `mine` on a `Ref`"):
-        sw.ref.swap(jnp.ones(3), 0, 1.0, _function_name="mine")
+        swap: Any = sw.ref.swap
+        swap(jnp.ones(3), 0, 1.0, _function_name="mine")

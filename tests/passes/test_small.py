@@ -72,7 +72,7 @@ def test_moves_of_several_pieces_count_as_several_calls(f, joined):
     """Few equations that join pieces are compiled once they are called often: that changes no bit."""
     program, out = found(f)
     assert [e.params["patient"] for e in out.equations if e.op.name == "small"] == joined
-    x, y = np.float32([np.nan, -0.0, 1, np.inf, 2, 3]), np.arange(6, dtype=np.float32)
+    x, y = np.array([np.nan, -0.0, 1, np.inf, 2, 3], np.float32), np.arange(6, dtype=np.float32)
     run, plain = Plan(out, Env()).run, Plan(program, Env()).run
     for _ in range(20):
         np.testing.assert_array_equal(np.asarray(run(x, y)).view(np.int32), np.asarray(plain(x, y)).view(np.int32))

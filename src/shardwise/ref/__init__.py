@@ -98,7 +98,7 @@ def get(ref: Ref, idx: Any = None) -> Array:
     >>> jax.ref.get(jax.new_ref(jnp.arange(3)), 1)
     Array(1, dtype=int32)
     """
-    return _checked(ref, "ref_get")[idx]
+    return _require_ref(ref, "ref_get")[idx]
 
 
 def set(ref: Ref, idx: Any = None, value: Any = None) -> None:
@@ -109,7 +109,7 @@ def set(ref: Ref, idx: Any = None, value: Any = None) -> None:
     >>> jax.freeze(ref)
     Array([5., 0., 0.], dtype=float32)
     """
-    _checked(ref, "ref_set")[idx] = value
+    _require_ref(ref, "ref_set")[idx] = value
 
 
 def swap(ref: Ref, idx: Any = None, value: Any = None, _function_name: str = "ref_swap") -> Array:
@@ -119,7 +119,7 @@ def swap(ref: Ref, idx: Any = None, value: Any = None, _function_name: str = "re
     >>> jax.ref.swap(ref, 0, 5.0)
     Array(0., dtype=float32)
     """
-    return _checked(ref, _function_name).swap(value, idx)
+    return _require_ref(ref, _function_name).swap(value, idx)
 
 
 def addupdate(ref: Ref, idx: Any = None, x: Any = None) -> None:
@@ -130,10 +130,10 @@ def addupdate(ref: Ref, idx: Any = None, x: Any = None) -> None:
     >>> jax.freeze(ref)
     Array([0., 2., 0.], dtype=float32)
     """
-    _checked(ref, "ref_addupdate").update(idx, x, "add")
+    _require_ref(ref, "ref_addupdate").update(idx, x, "add")
 
 
-def _checked(ref: Any, function: str) -> Any:
+def _require_ref(ref: Any, function: str) -> Any:
     """`ref`, a Ref, a part of one, or what a kernel gets in its place."""
     if not isinstance(ref, Place):
         raise ValueError(f"Can only call `{function}` on a `Ref`: {ref}.")

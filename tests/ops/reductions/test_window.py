@@ -121,7 +121,7 @@ def test_the_first_of_ties_wins_row_by_row():
     """In the slopes of `max` and `min` and in computations that keep positions, as in JAX: windows were folded columns first."""
     x = np.stack(np.meshgrid(*[[0.0, 1.0]] * 4, indexing="ij"), -1).reshape(16, 2, 2).astype("f")
     places = np.broadcast_to(np.arange(4, dtype="f").reshape(2, 2), x.shape)
-    windows = dict(window_dimensions=(1, 2, 2), window_strides=(1, 1, 1), padding="VALID")
+    windows: dict[str, Any] = dict(window_dimensions=(1, 2, 2), window_strides=(1, 1, 1), padding="VALID")
     for op, init, first in ((core.max, -np.inf, np.argmax), (core.min, np.inf, np.argmin)):
         want = first(x.reshape(16, 4), axis=1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,7 +121,8 @@ def test_what_is_made_before_the_first_call(turned, sizes, made, monkeypatch):
     monkeypatch.setattr(skinny, "start_thread", lambda work, *args: work(*args))
     monkeypatch.setattr(skinny, "function", lambda *args: found.append("function"))
     monkeypatch.setattr(blas, "prepare", lambda: found.append("library"))
-    skinny.prepare.cache_clear()
+    prepare: Any = skinny.prepare
+    prepare.cache_clear()
     product.expect("f", turned, *sizes)
-    skinny.prepare.cache_clear()
+    prepare.cache_clear()
     assert found == made

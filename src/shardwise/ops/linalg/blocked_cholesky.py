@@ -10,14 +10,13 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.shapes import Ndarray
-from shardwise.ops.linalg.matrix_steps import BLOCKED
+from shardwise.ops.linalg.matrix_steps import BLOCKED, TILE
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, helpers, run_in_parts
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import blas, product_threads
 
 _VECTORS = 8  # of a row of a block: sums that are added up side by side
-_TILE = 64  # rows and columns that are transposed at a time
 _PRODUCT_ROWS = 128  # rows of a product, of which those left of the diagonal are computed in vain
 _SHARED = 1 << 20  # multiplications of a product from which a second thread pays
 
@@ -47,11 +46,11 @@ def _turn(source: Ndarray, upper: Ndarray) -> None:
     n = len(source)
 
     def work(run: slice) -> None:
-        for i in range(run.start * _TILE, min(n, run.stop * _TILE), _TILE):
-            for j in range(0, i + 1, _TILE):
-                upper[j : j + _TILE, i : min(n, i + _TILE)] = source[i : i + _TILE, j : j + _TILE].T
+        for i in range(run.start * TILE, min(n, run.stop * TILE), TILE):
+            for j in range(0, i + 1, TILE):
+                upper[j : j + TILE, i : min(n, i + TILE)] = source[i : i + TILE, j : j + TILE].T
 
-    run_in_parts(work, -(-n // _TILE), 1, product_threads())
+    run_in_parts(work, -(-n // TILE), 1, product_threads())
 
 
 def _turn_back(upper: Ndarray, target: Ndarray) -> None:
@@ -59,14 +58,14 @@ def _turn_back(upper: Ndarray, target: Ndarray) -> None:
     n = len(target)
 
     def work(run: slice) -> None:
-        for i in range(run.start * _TILE, min(n, run.stop * _TILE), _TILE):
-            end = min(n, i + _TILE)
-            for j in range(0, i, _TILE):
-                target[i:end, j : j + _TILE] = upper[j : j + _TILE, i:end].T
+        for i in range(run.start * TILE, min(n, run.stop * TILE), TILE):
+            end = min(n, i + TILE)
+            for j in range(0, i, TILE):
+                target[i:end, j : j + TILE] = upper[j : j + TILE, i:end].T
             target[i:end, i:end] = np.tril(upper[i:end, i:end].T)
             target[i:end, end:] = 0
 
-    run_in_parts(work, -(-n // _TILE), 1, product_threads())
+    run_in_parts(work, -(-n // TILE), 1, product_threads())
 
 
 def _factor(upper: Ndarray, n: int, rows: int, library: blas.Library) -> bool:

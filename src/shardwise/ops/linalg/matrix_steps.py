@@ -12,6 +12,7 @@ from shardwise.ir.op import Params, Steps, Types
 
 QR_WORK = 64  # elements per column that LAPACK's routines for QR work with
 _COLUMNS = 128  # of a block, of most processors
+TILE = 64  # rows and columns of a matrix that are transposed at a time
 BLOCKED = 256  # rows from which a Cholesky factorization runs in blocks
 _SQUARE = 10  # how much more the decomposition of a square matrix takes than a product of two
 
@@ -65,11 +66,14 @@ def triangular_steps(ins: Types, outs: Types, params: Params) -> Steps:
 
 
 def cholesky_workspace(ins: Types, outs: Types, params: Params) -> int:
-    """The upper factor, of which the lower one is made, of a matrix that is factored in blocks."""
+    """The upper factor, of which the lower one is made, of a matrix that is factored in blocks, and two threads' tiles on its diagonal with
+    their masks.
+    """
     matrix, n = ins[0], ins[0].shape[-1]
     if n < BLOCKED or matrix.dtype.kind != "f":
         return 0
-    return n * -(-n // _COLUMNS) * _COLUMNS * matrix.itemsize
+    tiles = 2 * TILE**2 * (2 * matrix.itemsize + 1)
+    return n * -(-n // _COLUMNS) * _COLUMNS * matrix.itemsize + tiles
 
 
 def lu_workspace(ins: Types, outs: Types, params: Params) -> int:
@@ -89,9 +93,14 @@ def eig_workspace(ins: Types, outs: Types, params: Params) -> int:
 
 
 def qr_workspace(ins: Types, outs: Types, params: Params) -> int:
-    """The packed factors, what the rows of q are made from, and work of both, for one matrix of a stack at a time."""
-    work = 2 * QR_WORK * ins[0].shape[-1]
-    return (prod(ins[0].shape[-2:]) + prod(outs[0].shape[-2:]) + work) * ins[0].itemsize
+    """The packed factors, over which q is written unless it has more columns, with LAPACK's work, and then q before it is copied. Of a
+    stack also r, and all at once: the results are there before.
+    """
+    (rows, columns), q, r = ins[0].shape[-2:], outs[0].shape[-2:], outs[1].shape[-2:]
+    packed = rows * columns if q[1] > columns else 0
+    work = QR_WORK * columns
+    single = prod(ins[0].shape[:-2]) <= 1
+    return (max(prod(q), packed + work) if single else prod(q) + prod(r) + packed + work) * ins[0].itemsize
 
 
 def _width(ins: Types) -> float:

@@ -230,14 +230,14 @@ def _window_jvp(reduction: str) -> Callable[..., Any]:
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = getattr(do, f"reduce_window_{reduction}")(*primals, **params)
-        edges = tuple(
-            (low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)
-        )
-        pair = [
-            do.pad(*primals, MONOIDS[reduction].identity(out.dtype).item(), padding_config=edges),
-            do.pad(*tangents, 0, padding_config=edges),
-        ]
+        fill, borders = MONOIDS[reduction].identity(out.dtype).item(), params["padding"]
+        pair = [*primals, *tangents]
         for d, step in _last_first(params):
+            # Each dim is padded when its turn comes: padded dims are of odd sizes, which devices do not share evenly.
+            edges = [(0, 0, 0)] * out.ndim
+            edges[d] = (*borders[d], params["base_dilation"][d] - 1)
+            if edges[d] != (0, 0, 0):
+                pair = [do.pad(v, x, padding_config=tuple(edges)) for v, x in zip(pair, (fill, 0), strict=True)]
             first, *others = [[do.slice(v, **part) for v in pair] for part in _taps(pair[0].shape, d, *step)]
             for other in others:
                 first = combine(*first, *other)

@@ -313,6 +313,7 @@ class Writer(Lanes):
         for k, begin in enumerate(begins):
             at = self.advance_address(place, 1, begin * itemsize(dtype))
             part = self.value(f"load {kind}, ptr {at}, align 1", "raw")
+            part = self.value(f"freeze {kind} {part}", "raw")  # for the reason that `shuffle_lanes` gives
             last = k + 1 == len(begins)
             mine = [e - begin if (e >= n * k or apart < 0) and (last or e < n * (k + 1)) else -1 for e in wanted]
             mask = ", ".join(f"i32 {i if e < 0 else n + e}" for i, e in enumerate(mine))

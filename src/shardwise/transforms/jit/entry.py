@@ -236,6 +236,8 @@ def usable_donations(
 
 
 def _shard_shape(sig: Signature) -> tuple[int, ...]:
+    if sig.spans:  # this process may own no part
+        return sig.sharding.shard_shape(sig.aval.shape)
     return sig.form.block_shape[len(sig.form.block_shape) - sig.aval.ndim :]
 
 
