@@ -99,3 +99,13 @@ def test_what_compilers_do_themselves_is_no_advice():
     found = plan(jax.jit(step), *flat, on="v5p-32")
     assert not [a for a in found.advice if a.change.startswith("Sum ")]
     assert [t.trips for t in found.traffic if t.kind == "all_reduce"] == [1]
+
+
+def test_parts_of_a_cut_axis_have_the_axis_name():
+    """The program cuts 'data' in two, for rows that are reshaped."""
+
+    def in_blocks(w, x):
+        return loss(w, jax.nn.relu(x.reshape(8, ROWS // 8, WIDTH)).reshape(ROWS, WIDTH))
+
+    (advice,), _ = advised(added(jax.grad(in_blocks)))
+    assert "over 'data' once" in advice.change and "('data',)" in advice.change and "data." not in advice.change

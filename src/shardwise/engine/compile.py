@@ -32,6 +32,7 @@ from shardwise.passes import (
     MeshKey,
     Module,
     Transfer,
+    device_work,
     finer_mesh,
     inline_calls,
     make_grid,
@@ -156,7 +157,7 @@ def _partition_on_grid(
     without_data: bool,
     seconds: dict[str, float],
 ) -> tuple[Module, Context]:
-    """An inlined program with explicit collectives, on the grid of its meshes, or on a finer one where that moves less."""
+    """An inlined program with explicit collectives, on the grid of its meshes, or on a finer one where that moves and computes less."""
     passes = (DEVICE_PROGRAM if without_data else PARTITIONING)[len(PLACING) :]
     module, context = _lay_out_program(program, in_sigs, out_shardings, make_grid(devices, meshes), seconds)
     finer = finer_mesh(module.program, module.layouts, context.grid)
@@ -166,8 +167,11 @@ def _partition_on_grid(
         return module, context
     other, cut = _lay_out_program(program, in_sigs, out_shardings, fine, seconds)
     other = run_passes(passes, other, cut, seconds)
-    less = transfer_cost(other.device_program, cut.grid) < transfer_cost(module.device_program, context.grid)
-    return (other, cut) if less else (module, context)
+    cost, cut_cost = (
+        transfer_cost(m.device_program, c.grid) + device_work(m.device_program)
+        for m, c in ((module, context), (other, cut))
+    )
+    return (other, cut) if cut_cost < cost else (module, context)
 
 
 def _result_shardings(

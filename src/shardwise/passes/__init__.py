@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
+    from shardwise.passes.device_work import device_work as device_work
     from shardwise.passes.finer_axes import finer_mesh as finer_mesh
     from shardwise.passes.grid import Grid as Grid
     from shardwise.passes.grid import MeshKey as MeshKey
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
+    device_work="device_work",
     finer_axes="finer_mesh",
     grid="Grid MeshKey PartForm make_grid",
     inline="inline_calls",

@@ -59,6 +59,18 @@ class MeshPlacement:
         return tuple(segments)
 
 
+def parts_of_axes(sizes: Mapping[str, int]) -> dict[str, list[str]]:
+    """The axes of the user's mesh, each with its parts on the grid: where the program cuts `model` in two, `model.0` and `model.1`."""
+    parts: dict[str, list[str]] = {}
+    for name in sizes:
+        axis, _, number = name.rpartition(".")
+        if number.isdigit() and (number == "0" or f"{axis}.0" in sizes):
+            parts.setdefault(axis, []).append(name)
+        else:
+            parts[name] = [name]
+    return parts
+
+
 def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
     """The placement of a mesh's axes over this machine's devices.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 
 from shardwise.passes import Transfer
-from shardwise.planner.axes import MeshPlacement, place_axes
+from shardwise.planner.axes import MeshPlacement, parts_of_axes, place_axes
 from shardwise.planner.clock import schedule as schedule_groups
 from shardwise.planner.links import crossing_of
 from shardwise.planner.machine import Machine
@@ -37,7 +37,7 @@ def other_order(
         program.together or machine.devices == 1 or any(name.startswith("_") for name in program.sizes)
     ):  # parts of several meshes
         return
-    parts = _parts_of_axes(program)
+    parts = parts_of_axes(program.sizes)
     own = tuple(program.sizes)
     costs = {
         order: _link_seconds(transfers, program, order, machine)
@@ -61,21 +61,9 @@ def other_order(
     )
 
 
-def _parts_of_axes(program: DeviceProgram) -> dict[str, list[str]]:
-    """The axes of the user's mesh, each with its parts on the grid: where the program cuts `model` in two, `model.0` and `model.1`."""
-    parts: dict[str, list[str]] = {}
-    for name in program.sizes:
-        axis, _, number = name.rpartition(".")
-        if number.isdigit() and (number == "0" or f"{axis}.0" in program.sizes):
-            parts.setdefault(axis, []).append(name)
-        else:
-            parts[name] = [name]
-    return parts
-
-
 def _orders(program: DeviceProgram) -> Iterator[tuple[str, ...]]:
     """Other orders of the axes along which there are several devices; the others keep their places, and parts of an axis stay together."""
-    parts = _parts_of_axes(program)
+    parts = parts_of_axes(program.sizes)
     names = list(parts)
     places = [i for i, axis in enumerate(names) if any(program.sizes[a] > 1 for a in parts[axis])]
     moved_names = [names[i] for i in places]

@@ -8,11 +8,11 @@ In: a device program and its plan. Out: an `Advice` whose effect is planned: the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardwise.passes import Transfer, transfers_of, with_late_sums
-from shardwise.planner.axes import place_axes
+from shardwise.planner.axes import parts_of_axes, place_axes
 from shardwise.planner.buffers import Memory
 from shardwise.planner.clock import schedule as schedule_groups
 from shardwise.planner.fuse import framed_groups
@@ -41,14 +41,15 @@ def sum_behind_loops(
     if saved_seconds < least * schedule.seconds or not fewer:
         return
     t, runs, left = fewer[0]
+    axes = [axis for axis, own in parts_of_axes(program.sizes).items() if not set(own).isdisjoint(t.axes)]
     peak = memory_of(later, parts, target, frame).peak
     before, after = gib_text(memory.peak), gib_text(peak)
     peaks = (
         "" if before == after else f", the peak {'falls' if peak < memory.peak else 'rises'} from {before} to {after}"
     )
     yield Advice(
-        f"Sum {t.value} over {', '.join(map(repr, t.axes))} {'once' if left == 1 else f'{left:,} times'} in place of {runs:,} times, "
-        f"behind the loops that add it up: {_how(t)}",
+        f"Sum {t.value} over {', '.join(map(repr, axes))} {'once' if left == 1 else f'{left:,} times'} in place of {runs:,} times, "
+        f"behind the loops that add it up: {_how(t, axes)}",
         f"a step takes {seconds_text(new.seconds)} instead of {seconds_text(schedule.seconds)}{peaks}",
         source=None if t.source is None else t.source.place,
         seconds=saved_seconds,
@@ -60,7 +61,7 @@ def _fewer_runs(program: DeviceProgram, later: DeviceProgram) -> list[tuple[Tran
     """The sums that run less often in the later program, how often they run and then run; what sends most comes first."""
     runs: list[dict[object, int]] = []
     first: dict[object, Transfer] = {}
-    runs_by_value: dict[object, int] = {}
+    sent_bytes: dict[object, int] = {}
     for one in (program, later):
         counts: dict[object, int] = {}
         for t in transfers_of(one.program, one.sizes):
@@ -68,16 +69,16 @@ def _fewer_runs(program: DeviceProgram, later: DeviceProgram) -> list[tuple[Tran
             first.setdefault(key, t)
             counts[key] = counts.get(key, 0) + t.known_trips
             if one is program:
-                runs_by_value[key] = runs_by_value.get(key, 0) + t.total
+                sent_bytes[key] = sent_bytes.get(key, 0) + t.total
         runs.append(counts)
     before, after = runs
     fewer = [key for key in before if 0 < after.get(key, 0) < before[key]]
-    return [(first[k], before[k], after[k]) for k in sorted(fewer, key=lambda k: -runs_by_value[k])]
+    return [(first[k], before[k], after[k]) for k in sorted(fewer, key=lambda k: -sent_bytes[k])]
 
 
-def _how(t: Transfer) -> str:
+def _how(t: Transfer, mesh_axes: Sequence[str]) -> str:
     """What to write: sums of the partitioner, of derivatives, and of the user stand for different lines."""
-    axes = ", ".join(map(repr, t.axes))
+    axes = ", ".join(map(repr, mesh_axes))
     if t.implicit:
         return (
             f"run the loops in jax.shard_map over {axes}, on weights that vary there (jax.lax.pcast(w, ({axes},), to='varying')), "
