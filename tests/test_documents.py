@@ -68,7 +68,8 @@ def test_the_quick_tests_are_there():
 # Modules of JAX that have no page: packages without names of their own, the insides of others, and what is there to be imported alone.
 UNDOCUMENTED = """api_util example_libraries experimental.colocated_python.func experimental.colocated_python.serialization
 experimental.compilation_cache experimental.array_serialization experimental.mosaic experimental.pallas.ops experimental.pallas.ops.tpu
-experimental.pallas.ops.tpu.megablox.ops experimental.pallas.ops.tpu.splash_attention experimental.roofline.roofline
+experimental.pallas.ops.tpu.megablox experimental.pallas.ops.tpu.megablox.ops experimental.pallas.ops.tpu.splash_attention
+experimental.roofline.roofline
 experimental.sparse.bcoo experimental.sparse.bcsr extend extend.core.primitives extend.ifrt_programs interpreters interpreters.mlir
 interpreters.pxla interpreters.xla lib scipy scipy.cluster scipy.sparse scipy.spatial version""".split()
 

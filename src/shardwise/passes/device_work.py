@@ -36,5 +36,5 @@ def _multiplications(eqn: Equation) -> float:
     left, right, *_ = eqn.inputs
     rule = eqn.op.sharding_rule((left.aval, right.aval), tuple([v.aval for v in eqn.outputs]), eqn.params)
     kept_factors = {f for dim in rule.outputs[0] for f in dim}
-    summed = [n for n, dim in zip(right.aval.shape, rule.inputs[1], strict=True) if kept_factors.isdisjoint(dim)]
-    return float(eqn.outputs[0].aval.size * math.prod(summed))
+    summed_sizes = [n for n, dim in zip(right.aval.shape, rule.inputs[1], strict=True) if kept_factors.isdisjoint(dim)]
+    return float(eqn.outputs[0].aval.size * math.prod(summed_sizes))

@@ -97,10 +97,12 @@ def qr_workspace(ins: Types, outs: Types, params: Params) -> int:
     stack also r, and all at once: the results are there before.
     """
     (rows, columns), q, r = ins[0].shape[-2:], outs[0].shape[-2:], outs[1].shape[-2:]
-    packed = rows * columns if q[1] > columns else 0
+    packed_elements = rows * columns if q[1] > columns else 0
     work = QR_WORK * columns
     single = prod(ins[0].shape[:-2]) <= 1
-    return (max(prod(q), packed + work) if single else prod(q) + prod(r) + packed + work) * ins[0].itemsize
+    return (max(prod(q), packed_elements + work) if single else prod(q) + prod(r) + packed_elements + work) * ins[
+        0
+    ].itemsize
 
 
 def _width(ins: Types) -> float:
