@@ -102,9 +102,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 def _outside(name: str) -> str:
     """Advice where a traced index cannot be looked at."""
-    return (
-        f"The error occurred because {name} was jit-compiled with mode='raise'. Use mode='wrap' or mode='clip' instead."
-    )
+    return f"Under jit, {name} takes mode='wrap' or mode='clip', which need not look at the indices."
 
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
