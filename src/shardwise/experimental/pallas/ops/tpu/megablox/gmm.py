@@ -65,13 +65,13 @@ def gmm(
     n, depth = (b.shape[1], b.shape[2]) if transpose_rhs else (b.shape[2], b.shape[1])
     if k != depth:
         raise ValueError(f"gmm: the rows of lhs have {k} elements, the matrices of rhs take {depth}.")
-    _check_tiling(tiling, m, k, n)
     old = None if existing_out is None else as_array(as_value(existing_out))
     if old is not None and old.dtype != preferred_element_type:
         raise ValueError("Existing output dtype must match preferred_element_type.")
     if old is not None and old.shape != (m, n):
         raise ValueError(f"gmm: existing_out has shape {old.shape}, the result {(m, n)}.")
     rows = _rows(sizes, group_offset, b.shape[0])
+    _check_tiling(tiling, m, k, n)
     dims = (((1,), (2 if transpose_rhs else 1,)), ((), ()))
     numbers = lax.RaggedDotDimensionNumbers(dims, (0,), (0,))
     out = _product(_to_front(a, rows), b, rows, numbers, preferred_element_type).astype(preferred_element_type)
@@ -118,9 +118,9 @@ def tgmm(
     (k, m), n = a.shape, b.shape[1]
     if m != b.shape[0]:
         raise ValueError(f"tgmm: lhs has {m} columns, rhs {b.shape[0]} rows.")
-    _check_tiling(tiling, m, k, n)
     count = sizes.shape[0] if num_actual_groups is None else num_actual_groups
     rows = _rows(sizes, group_offset, count)
+    _check_tiling(tiling, m, k, n)
     a, b = _to_front(a.swapaxes(0, 1), rows), _to_front(b, rows)
     numbers = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
     out = _product(a, b, rows, numbers, preferred_element_type if existing_out is None else np.float32)

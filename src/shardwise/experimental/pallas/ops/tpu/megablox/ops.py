@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from shardwise.base.listing import listing as _listing
 from shardwise.custom_derivatives import custom_vjp
 from shardwise.experimental.pallas.ops.tpu.megablox.gmm import Tiling
@@ -20,19 +18,9 @@ __all__ = ["gmm"]
 
 
 def _forward(
-    lhs: Any,
-    rhs: Any,
-    group_sizes: Any,
-    preferred_element_type: Any = np.float32,
-    tiling: Tiling = (128, 128, 128),
-    group_offset: Any = None,
-    existing_out: Any = None,
-    transpose_rhs: bool = False,
-    interpret: bool = False,
+    lhs: Any, rhs: Any, group_sizes: Any, dtype: Any, tiling: Tiling, group_offset: Any, *options: Any
 ) -> tuple[Array, tuple[Any, ...]]:
-    out = grouped_product(
-        lhs, rhs, group_sizes, preferred_element_type, tiling, group_offset, existing_out, transpose_rhs, interpret
-    )
+    out = grouped_product(lhs, rhs, group_sizes, dtype, tiling, group_offset, *options)
     return out, (lhs, rhs, group_sizes, group_offset)
 
 
