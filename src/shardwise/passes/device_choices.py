@@ -10,6 +10,7 @@ programs. The device program, in which each device goes its own way, stays.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from shardwise.ir import (
@@ -44,7 +45,6 @@ def _with_choices(program: Program, spread: Spread, apart: bool = False) -> Prog
     """`apart`: only some devices may take part in the program, so that a loop of the others may never end."""
     changed = list[Equation]()
     for eqn in program.equations:
-        held = region_of(eqn)
         inner = apart or devices_part(eqn)
         eqn = map_programs(eqn, lambda p, inner=inner: _with_choices(p, spread, inner))
         held = region_of(eqn)
@@ -57,13 +57,9 @@ def _with_choices(program: Program, spread: Spread, apart: bool = False) -> Prog
             changed += _rounds_of_all(eqn, held)
         else:
             changed.append(eqn)
-    if len(changed) == len(program.equations) and all(map(_is, changed, program.equations)):
+    if len(changed) == len(program.equations) and all(map(operator.is_, changed, program.equations)):
         return program
     return Program(program.inputs, tuple(changed), program.outputs, program.num_consts, program.name)
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
 
 
 def _plain(program: Program) -> bool:

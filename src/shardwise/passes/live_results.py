@@ -6,6 +6,7 @@ Comes in: a per-device program. Goes out: the program without dead equations, wh
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ class LiveResults:
     def __call__(self, program: Program) -> Program:
         """The program with live results alone; the program itself if all are live."""
         equations, _ = self._live(program.equations, program.outputs)
-        if len(equations) == len(program.equations) and all(map(_is, equations, program.equations)):
+        if len(equations) == len(program.equations) and all(map(operator.is_, equations, program.equations)):
             return program
         return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 
@@ -69,10 +70,6 @@ class LiveResults:
         inputs = tuple([eqn.inputs[i] for i in new.operands])
         outputs = tuple([eqn.outputs[i] for i in new.results])
         return Equation(eqn.op, inputs, outputs, new.params, eqn.source)
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def live_results(program: Program) -> Program:

@@ -108,9 +108,8 @@ class Work:
         return self.product_flops + self.vector
 
 
-Costly = (
-    Op | tuple[Op, str]
-)  # a function, or with the kind of its first operand; a reduction that goes down columns: "down"
+# A function, alone or with the kind of its first operand; a reduction that goes down columns has the kind "down".
+Costly = Op | tuple[Op, str]
 _NOT_MEASURED: Mapping[Costly, float] = {}
 
 

@@ -54,9 +54,8 @@ FUNCTIONS = tuple(
 )
 _SLOWER = 3  # the cost of what is measured of integers
 _EXTREMA = (arg_extrema.argmax_p, arg_extrema.argmin_p)
-OF_KINDS: Mapping[
-    str, tuple[Op, ...]
-] = {  # what is measured of operands of a kind; "f": and of no other function that is not above
+# Ops that are measured by the kind of their operands, beside the functions above.
+OF_KINDS: Mapping[str, tuple[Op, ...]] = {
     "i": _costly_for_integers(),
     "c": (unary.abs_p, unary.sign_p, binary.max_p, binary.min_p),  # the others cost little beside what they read
     "f": _EXTREMA,

@@ -175,7 +175,7 @@ def as_array_impl(x: Any) -> ArrayImpl:
 
 
 class _Shard(NamedTuple):
-    """What devices hold of a value: the shape of a part, the elements of all, and their type."""
+    """A value on its devices: the shape of a part, the number of elements of the whole, and their type."""
 
     shape: tuple[int, ...]
     size: int
@@ -184,6 +184,9 @@ class _Shard(NamedTuple):
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
+
+
+_Match = Callable[[_Shard, _Shard], bool]
 
 
 def usable_donations(
@@ -211,9 +214,10 @@ def usable_donations(
         given[i] = _Shard(entering[i] if placed[i].committed else aval.shape, aval.size, aval.dtype)
     takers: set[int] = set()
     any_shape = config.dialect.jit.donates_equal_bytes
-    for same in (_same_shard, _same_bytes) if many or any_shape else (_same_shard,):
+    same_size: _Match = _same_bytes if many else _same_elements
+    for same in (_same_shard, same_size) if many or any_shape else (_same_shard,):
         for i, shard in given.items():
-            taker = next((s for s in free if i not in takers and same(s, shard, many)), None)
+            taker = next((s for s in free if i not in takers and same(s, shard)), None)
             if taker is not None:
                 free.remove(taker)
                 takers.add(i)
@@ -241,9 +245,13 @@ def _shard_shape(sig: Signature) -> tuple[int, ...]:
     return sig.form.block_shape[len(sig.form.block_shape) - sig.aval.ndim :]
 
 
-def _same_shard(out: _Shard, given: _Shard, many: bool) -> bool:
+def _same_shard(out: _Shard, given: _Shard) -> bool:
     return (out.shape, out.dtype) == (given.shape, given.dtype)
 
 
-def _same_bytes(out: _Shard, given: _Shard, many: bool) -> bool:
-    return (many or out.size == given.size) and out.nbytes == given.nbytes
+def _same_bytes(out: _Shard, given: _Shard) -> bool:
+    return out.nbytes == given.nbytes
+
+
+def _same_elements(out: _Shard, given: _Shard) -> bool:
+    return out.size == given.size and out.nbytes == given.nbytes
