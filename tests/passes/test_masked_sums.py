@@ -106,6 +106,25 @@ def test_elements_of_any_type(kind: Any):
     assert check(embed, LINE, (P("x"), P(), P()), table, WORDS) == (kind in KINDS[:2])
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_sums_that_are_scattered(dim: int):
+    def f(t: Any, i: Any, several: bool = False) -> Any:
+        mine, at = own(t, i)
+        mine |= several & (lax.axis_index("x") == 3)
+        found = jnp.where(mine, t[jnp.clip(at, 0, t.shape[0] - 1)], 0)
+        return lax.psum_scatter(found, "x", scatter_dimension=dim, tiled=True)
+
+    of = P("x") if dim == 0 else P(None, "x")
+    assert check(f, LINE, (P("x"), P(), of), TABLE, WORDS)
+    assert check(lambda t, i: f(t, i, True), LINE, (P("x"), P(), of), TABLE, WORDS)
+    of = P(("y", "x")) if dim == 0 else P("y", "x")
+    assert check(f, GRID, (P("x"), P("y"), of), TABLE, WORDS)
+
+
+def test_a_table_whose_columns_are_split_too():
+    assert check(embed, GRID, (P("x", "y"), P(), P(None, "y")), TABLE, WORDS)
+
+
 def test_on_two_axes():
     assert check(embed, GRID, (P("x"), P("y"), P("y")), TABLE, WORDS)
     assert check(of_both_axes, GRID, (P(("y", "x")), P(), P()), TABLE, WORDS)

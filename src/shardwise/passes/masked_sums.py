@@ -1,4 +1,5 @@
-"""Sums over devices of the rows that each has of a split table: `psum(where(own, table[positions], 0))`, as split embeddings have it.
+"""Sums over devices of the rows that each has of a split table: `psum(where(own, table[positions], 0))`, as split embeddings have it,
+or `psum_scatter`.
 
 Comes in: a per-device program with its reads of elements. Goes out: the program in which such a read, its mask and its sum are one
 equation, `masked_sum`, that reads the rows of the result alone, rather than as many on each device.
@@ -6,8 +7,7 @@ equation, `masked_sum`, that reads the rows of the result alone, rather than as 
 
 from __future__ import annotations
 
-from shardwise.ir import Atom, Equation, Program, Var
-from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ir import AbsorbedReduction, Atom, Equation, Program, Var
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.indexing.masked_sums import masked_sum_p, reads_rows
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
@@ -27,8 +27,10 @@ def _join_sums(program: Program, env: Env) -> Program:
     program = map_large(program, env, lambda inner: _join_sums(inner, env))
     search = _Search(program)
     for i, eqn in enumerate(program.equations):
-        if eqn.op is all_reduce:
-            search.join(i)
+        collective = eqn.op.collective
+        reduction = collective.absorbed(eqn.params) if collective is not None and collective.absorbed else None
+        if reduction is not None and reduction.kind == "sum":
+            search.join(i, reduction)
     if not search.joined:
         return program
     equations = [
@@ -44,6 +46,16 @@ def _is_same(eqn: Equation) -> bool:
     return eqn.op.hands_on and len(eqn.inputs) == 1
 
 
+def _rest_of(total: Equation, reduction: AbsorbedReduction) -> Program | None:
+    """What makes of the sum as a whole what the collective gives each device."""
+    if reduction.rest is None:
+        return None
+    (summed,), (op, params) = total.inputs, reduction.rest
+    whole = Var(summed.aval.update(vma=summed.aval.vma - set(total.params["axes"])))
+    own = Equation(op, (whole,), total.outputs, dict(params), total.source)
+    return Program((whole,), (own,), total.outputs, 0, "own parts")
+
+
 class _Search:
     """Finds the sums of a program: by the number of the last equation what replaces all of them, and the numbers of the others."""
 
@@ -55,14 +67,10 @@ class _Search:
         self._used = users(program)
         self._kept = set(program.outputs)
 
-    def join(self, i: int) -> None:
+    def join(self, i: int, reduction: AbsorbedReduction) -> None:
         """Join the sum that equation i is with the choice and the read before it."""
         total = self._equations[i]
-        if (
-            total.params["kind"] != "sum"
-            or total.params.get("groups")
-            or total.outputs[0].aval.dtype.char not in _DTYPES
-        ):
+        if total.outputs[0].aval.dtype.char not in _DTYPES:
             return
         at = self._only(total.inputs[0], i)
         choice = None if at is None else self._equations[at]
@@ -85,9 +93,11 @@ class _Search:
         else:
             return
         turned = zeros[1] is not None
-        self._replace(mask, [*(zeros[turned] or []), *sorted(members)], members, turned)
+        self._replace(mask, [*(zeros[turned] or []), *sorted(members)], members, turned, reduction)
 
-    def _replace(self, mask: Atom, run: list[int], members: list[int], turned: bool) -> None:
+    def _replace(
+        self, mask: Atom, run: list[int], members: list[int], turned: bool, reduction: AbsorbedReduction
+    ) -> None:
         """`run`: the equations of the sum's program; `members`: those that only it needs, from the sum to the read."""
         read, total = self._equations[members[-1]], self._equations[members[0]]
         inputs = (mask, *read.inputs)
@@ -106,6 +116,7 @@ class _Search:
             "read": read.op.element_read(read),
             "axes": total.params["axes"],
             "turned": turned,
+            "rest": _rest_of(total, reduction),
         }
         self.joined[members[0]] = Equation(masked_sum_p, inputs, total.outputs, params, total.source)
         self.gone.update(members[1:])

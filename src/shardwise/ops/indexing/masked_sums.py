@@ -2,12 +2,14 @@
 
     sum over devices of where(own, table[positions], 0)
 
-Its program is the read, views, the choice and the sum. Mostly one device has each row: then as many rows are read as the result has,
-however many devices there are. Where several have one, or most rows are left, the equations run one after the other.
+Its program is the read, views, the choice and the sum; `rest`, if any, gives each device its part of a sum that is scattered. Mostly one
+device has each row: then as many rows are read as the result has, however many devices there are. Where several have one, or most rows
+are left, the equations run one after the other.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -42,40 +44,64 @@ def reads_rows(eqn: Equation) -> bool:
 def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
     plain = Plan(params["program"], env).run
     read: ElementRead = params["read"]
-    (out,) = out_types
-    lead, count = env.lead, in_types[1].shape[0]
+    rest: Program | None = params["rest"]
+    out = out_types[0] if rest is None else rest.inputs[0].aval
+    own_parts = None if rest is None else Plan(rest, env).run
+    lead, count, row = env.lead, in_types[1].shape[0], (0,) * (out.ndim - 1)
     summed = {env.dim(a): env.size(a) for a in params["axes"]}
 
     def run(mask: Ndarray, table: Ndarray, positions: Ndarray) -> tuple[Ndarray, ...]:
         if any(n > 1 and s for n, s in zip(mask.shape[lead + 1 :], mask.strides[lead + 1 :], strict=True)):
             return plain(mask, table, positions)  # elements of a row have masks of their own
         extents = np.broadcast_shapes(mask.shape[:lead], table.shape[:lead], positions.shape[:lead])
-        left = np.broadcast_to(mask.reshape((*mask.shape[: lead + 1], -1))[..., 0], (*extents, out.shape[0]))
+        left = np.broadcast_to(mask[(..., *row)], (*extents, out.shape[0]))
         if params["turned"]:
             left = ~left
         alike = any(extents[d] != n for d, n in summed.items())  # devices that all add the same
         if alike or _FEW * np.count_nonzero(left) > left.size:
             return plain(mask, table, positions)
-        *devices, rows = np.nonzero(left)
-        at = positions[(*_places(devices, positions.shape), rows)].reshape(-1).astype(np.int64)
+        *devices, rows = _places(np.flatnonzero(left), left.shape)
+        at = positions.reshape(-1).take(_numbers(devices, rows, positions.shape)).astype(np.int64)
         if read.wraps:
             at = np.where(at < 0, at + count, at)
+        # Which row of all devices' tables each row of the result is.
         shape = tuple([1 if d in summed else n for d, n in enumerate(extents)])
-        places = (*_places(devices, shape), rows)
-        if np.bincount(np.ravel_multi_index(places, (*shape, out.shape[0])), minlength=1).max() > 1:
+        source = np.full(math.prod(shape) * out.shape[0], -1)
+        source[_numbers(devices, rows, (*shape, out.shape[0]))] = _numbers(devices, at.clip(0, count - 1), table.shape)
+        missing = source < 0
+        if source.size - np.count_nonzero(missing) < len(rows):
             return plain(mask, table, positions)  # a row of several devices
         result = pool.empty((*shape, *out.shape), out.dtype)
-        result[...] = 0
-        found = table[(*_places(devices, table.shape), at.clip(0, count - 1))]
-        result[places] = found + np.zeros((), out.dtype)  # others add zeros: -0.0 becomes 0.0
-        return (result,)
+        found = result.reshape(-1, *out.shape[1:])
+        if table.flags.c_contiguous:
+            table.reshape(-1, *out.shape[1:]).take(source, 0, found, "clip")
+        else:
+            found[...] = table[tuple(_places(source.clip(0), table.shape[: lead + 1]))]
+        np.add(found, np.zeros((), out.dtype), out=found)  # others add zeros: -0.0 becomes 0.0
+        if missing.any():
+            found[missing] = 0
+        return (result,) if own_parts is None else own_parts(result)
 
     return run
 
 
-def _places(devices: list[Ndarray], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Where devices' parts lie along the leading dims of a block of such a shape."""
-    return tuple([own if n > 1 else np.zeros_like(own) for own, n in zip(devices, shape, strict=False)])
+def _places(numbers: Ndarray, shape: tuple[int, ...]) -> list[Any]:
+    """Where elements with these numbers lie along each dim."""
+    found = list[Any]()
+    for n in reversed(shape[1:]):
+        at: Any = 0
+        if n > 1:
+            numbers, at = np.divmod(numbers, n)
+        found.append(at)
+    return [numbers, *reversed(found)]
+
+
+def _numbers(devices: list[Any], rows: Ndarray, shape: tuple[int, ...]) -> Ndarray:
+    """The numbers of devices' rows in a block of such a shape, in which devices along a dim of extent 1 share a part."""
+    number: Any = 0
+    for own, n in zip(devices, shape, strict=False):
+        number = number * n + own if n > 1 else number
+    return number * shape[len(devices)] + rows
 
 
 def _type(*types: ShapedArray, program: Program, **params: Any) -> tuple[ShapedArray, ...]:
