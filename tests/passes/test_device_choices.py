@@ -104,3 +104,18 @@ def test_each_device_has_its_own_result(name: str, names: str, f: Callable[[Any]
     assert found - {"small", "fused", "epilogue"} == stay
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     np.testing.assert_array_equal(np.signbit(got)[~np.isnan(got)], np.signbit(expected)[~np.isnan(expected)])
+
+
+@pytest.mark.parametrize(("width", "stay"), [(32, set()), (128, {"cond"})])
+def test_large_products_are_left_to_the_devices_that_need_them(width: int, stay: set[str]):
+    """Where the other branch does nothing, all of them are work that is thrown away."""
+    w = np.random.default_rng(0).normal(size=(8, width, width)).astype(np.float32)
+
+    def f(w: Any) -> Any:
+        return lax.cond(at() == 1, lambda w: jnp.tanh(w[:, :64] @ w), lambda w: w[:, :64], w)
+
+    compiled: Any = jax.jit(jax.shard_map(f, mesh=MESHES["x"], in_specs=P("x"), out_specs=P("x"))).lower(w).compile()
+    assert held(compiled.runtime_executable().plan.program) - {"small", "fused", "epilogue"} == stay
+    expected = w[:, :64].copy()
+    expected[1] = np.tanh(w[1, :64] @ w[1])
+    np.testing.assert_allclose(compiled(w), expected, rtol=1e-5, atol=1e-6)

@@ -77,12 +77,12 @@ def _plain(program: Program) -> bool:
 
 
 def _pays(eqn: Equation, held: Branches, spread: Spread) -> bool:
-    """Whether all branches on all devices cost little more than each on the devices that take it."""
+    """Whether all branches on all devices cost little more than each on the devices that take it, were these as many for each."""
     if not all(map(_plain, held.programs)):
         return False
     apart = [small_cost(p, spread) for p in held.programs]
     moved = sum(spread.elements(v.aval) for v in eqn.outputs)
-    return sum(apart) - max(apart) <= costs.CHOICE + costs.CHOICE_ELEMENT * moved
+    return sum(apart) * (1 - 1 / len(apart)) <= costs.CHOICE + costs.CHOICE_ELEMENT * moved
 
 
 def _chosen_results(eqn: Equation, held: Branches) -> list[Equation]:

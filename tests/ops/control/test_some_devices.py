@@ -65,8 +65,8 @@ def test_a_branch_sees_few_devices(monkeypatch: pytest.MonkeyPatch):
     seen = list[tuple[int, ...]]()
     run = SomeDevices._run
 
-    def watched(self: Any, i: int, lines: Any, blocks: Any) -> Any:
-        outs = run(self, i, lines, blocks)
+    def watched(self: Any, taken: Any, blocks: Any) -> Any:
+        outs = run(self, taken, blocks)
         seen.append(outs[0].shape)
         return outs
 

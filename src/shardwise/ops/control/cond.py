@@ -126,7 +126,7 @@ class _BranchKernel:
         """Each branch on the devices that take it; None where all take part in all."""
         if self._apart is None or active() is not None:
             return None
-        return self._apart(index.clip(0, self._last), blocks, free)
+        return self._apart(index, blocks, free)
 
     def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
         """The results, written over blocks that nothing but the list can reach: not of what is not in `free`."""

@@ -39,6 +39,38 @@ class _Line:
     members: Places
 
 
+class _Taken:
+    """The devices that take a branch: its number, where they lie along leading dims, and how many are computed along each dim."""
+
+    __slots__ = ("_dims", "_indices", "branch", "lines", "sizes")
+
+    def __init__(self, branch: int, lines: Sequence[_Line], axis_sizes: Sequence[int]) -> None:
+        self.branch = branch
+        self.lines = lines
+        sizes = list(axis_sizes)
+        for line in lines:
+            sizes[line.dim] = line.size
+        self.sizes = tuple(sizes)
+        self._dims = max(x.dim for x in lines) + 1
+        self._indices = dict[tuple[Any, ...], tuple[Any, ...]]()
+
+    def index(self, shape: Shape, which: str) -> tuple[Any, ...]:
+        """The index of such places in a block; dims where it has one part are left whole."""
+        key = which, *shape[: self._dims]
+        found = self._indices.get(key)
+        if found is None:
+            index: list[Any] = [slice(None)] * self._dims
+            for line in self.lines:
+                if shape[line.dim] > 1:
+                    index[line.dim] = getattr(line, which)
+            found = self._indices[key] = tuple(index)
+        return found
+
+    def cut(self, block: Ndarray) -> Ndarray:
+        """The parts of the devices that are computed."""
+        return block[self.index(block.shape, "taken")]
+
+
 class SomeDevices:
     """Branches over blocks, each on the devices that take it."""
 
@@ -47,7 +79,7 @@ class SomeDevices:
     def __init__(self, programs: Sequence[Program], env: Env) -> None:
         self._programs = programs
         self._env = env
-        self._grids = Bounded[tuple[Any, ...], list[tuple[int, list[_Line]]] | None]()
+        self._grids = Bounded[tuple[Any, ...], list[_Taken] | None]()
         # By branch: which operand a result is.
         self._handed_on = [
             {k: p.inputs.index(v) for k, v in enumerate(p.outputs) if isinstance(v, Var) and v in p.inputs}
@@ -67,56 +99,54 @@ class SomeDevices:
         try:
             found = self._grids[key]
         except KeyError:
-            found = self._grids[key] = _grids_of(index)
+            found = self._grids[key] = self._grids_of(index.clip(0, len(self._programs) - 1))
         if found is None:
             return None
-        over = self._over([i for i, _ in found], blocks, free) if free else {}
-        parts = [(self._handed_on[i], lines, self._run(i, lines, blocks)) for i, lines in found]
+        over = self._over(found, blocks, free) if free else {}
+        parts = [(self._handed_on[taken.branch], taken, self._run(taken, blocks)) for taken in found]
         joined, used = list[Ndarray](), list[int]()
         for k in range(len(parts[0][2])):
-            own, n = [(lines, outs[k]) for _, lines, outs in parts], over.get(k)
-            shape = _shape_of(own, index.shape)
-            others = [x for _, _, outs in parts for m, x in enumerate(outs) if m != k]
-            if n is None or blocks[n].shape != shape or any(np.may_share_memory(blocks[n], x) for x in others):
+            own, n = [(taken, outs[k]) for _, taken, outs in parts], over.get(k)
+            shape = _shape_of([x.shape for _, x in own], index.shape)
+            if n is None or blocks[n].shape != shape or _is_read(blocks[n], parts, k):
                 out = pool.empty(shape, own[0][1].dtype)
             else:
                 out = blocks[n]
                 own = [part for part, (handed, _, _) in zip(own, parts, strict=True) if handed.get(k) != n]
                 used.append(n)
-            for lines, x in own:
-                out[_index(lines, shape, "members")] = x[_index(lines, x.shape, "own")]
+            for taken, x in own:
+                out[taken.index(shape, "members")] = x[taken.index(x.shape, "own")]
             joined.append(out)
         return tuple(joined), used
 
-    def _over(self, taken: Sequence[int], blocks: list[Ndarray], free: Sequence[int]) -> dict[int, int]:
+    def _over(self, found: Sequence[_Taken], blocks: list[Ndarray], free: Sequence[int]) -> dict[int, int]:
         """By result the operand that some branch hands on as it, and that only the list refers to."""
-        found = dict[int, int]()
-        for i in taken:
-            for k, n in self._handed_on[i].items():
-                if k not in found and n not in found.values() and n in free and alone(blocks, n):
-                    found[k] = n
-        return found
+        over = dict[int, int]()
+        for taken in found:
+            for k, n in self._handed_on[taken.branch].items():
+                if k not in over and n not in over.values() and n in free and alone(blocks, n):
+                    over[k] = n
+        return over
 
-    def _run(self, i: int, lines: Sequence[_Line], blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
-        program = self._programs[i]
+    def _grids_of(self, index: Ndarray) -> list[_Taken] | None:
+        found = _grids_of(index)
+        return None if found is None else [_Taken(i, lines, self._env.axis_sizes) for i, lines in found]
+
+    def _run(self, taken: _Taken, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
+        program = self._programs[taken.branch]
         if not program.equations:  # results are operands or constants
             at = {v: n for n, v in enumerate(program.inputs)}
             lead = (1,) * self._env.lead
             return [
-                _cut(
-                    np.asarray(a.value).reshape(lead + a.aval.shape) if isinstance(a, Literal) else blocks[at[a]], lines
-                )
+                taken.cut(np.asarray(a.value).reshape(lead + a.aval.shape) if isinstance(a, Literal) else blocks[at[a]])
                 for a in program.outputs
             ]
-        sizes = list(self._env.axis_sizes)
-        for line in lines:
-            sizes[line.dim] = line.size
-        key = (i, *sizes)
+        key = taken.branch, *taken.sizes
         plan = self._plans.get(key)
         if plan is None:
-            env = replace(self._env, axis_sizes=tuple(sizes))
+            env = replace(self._env, axis_sizes=taken.sizes)
             plan = self._plans[key] = loop_plan(program, env, 0, len(program.inputs))
-        return plan([_cut(b, lines) for b in blocks])
+        return plan([taken.cut(b) for b in blocks])
 
 
 def runs_apart(programs: Sequence[Program], env: Env, axes: frozenset[str]) -> bool:
@@ -183,19 +213,11 @@ def _round_up(count: int) -> int:
     return 3 * size // 4 if size >= 4 and 3 * size // 4 >= count else size
 
 
-def _index(lines: Sequence[_Line], shape: Sequence[int], which: str) -> tuple[Any, ...]:
-    """The index of such places in a block; dims where it has one part are left whole."""
-    index: list[Any] = [slice(None)] * (max(x.dim for x in lines) + 1)
-    for line in lines:
-        if shape[line.dim] > 1:
-            index[line.dim] = getattr(line, which)
-    return tuple(index)
-
-
-def _cut(block: Ndarray, lines: Sequence[_Line]) -> Ndarray:
-    return block[_index(lines, block.shape, "taken")]
-
-
-def _shape_of(parts: Sequence[tuple[Sequence[_Line], Ndarray]], extents: Sequence[int]) -> Shape:
+def _shape_of(shapes: Sequence[Shape], extents: Sequence[int]) -> Shape:
     """The shape of the results of all branches together; `extents`: of the index, which says how many devices there are."""
-    return np.broadcast_shapes(*[tuple(map(max, extents, x.shape)) + x.shape[len(extents) :] for _, x in parts])
+    return (*map(max, extents, *shapes), *shapes[0][len(extents) :])
+
+
+def _is_read(block: Ndarray, parts: Sequence[tuple[Any, _Taken, Sequence[Ndarray]]], k: int) -> bool:
+    """Whether a result other than number k lies in the block."""
+    return any(np.may_share_memory(block, x) for _, _, outs in parts for m, x in enumerate(outs) if m != k)

@@ -23,9 +23,10 @@ def _equation_cost(eqn: Equation, spread: Spread) -> float:
         return rounds * sum(small_cost(p, spread) for p in region.programs)
     if isinstance(region, Branches):
         return max(small_cost(p, spread) for p in region.programs)
-    sizes = [spread.elements(a.aval) for a in eqn.inputs]
     if eqn.op.product:
-        return math.sqrt(sizes[0] * sizes[1] * size)
+        types = [v.aval for v in (*eqn.inputs[:2], *eqn.outputs)]
+        return math.sqrt(math.prod(t.size for t in types)) * spread.parts(*types)
+    sizes = [spread.elements(a.aval) for a in eqn.inputs]
     each = eqn.op.emit.cost if eqn.op.emit is not None else 1
     if any(v.aval.dtype.kind == "c" for v in eqn.outputs):
         each *= _COMPLEX
