@@ -382,3 +382,26 @@ def test_rows_at_positions_that_lie_in_many_ways(monkeypatch, numbers, mode):
         want = gather_p.block_kernel(SINGLE, x, at, **params)
         monkeypatch.setattr(row_loops, "FEWEST", 1)
         np.testing.assert_array_equal(kernel(x, at), want)
+
+
+@pytest.mark.parametrize("numbers", [1, 2])
+@pytest.mark.parametrize("mode", ["fill", "clip"])
+def test_each_device_has_a_table(monkeypatch, numbers, mode):
+    """Rows of all devices' tables are read by one loop, however tables and positions are shared."""
+    dims = tuple(range(numbers))
+    how = GatherDimensionNumbers((1,), dims, dims)
+    shape, sizes = (9, 7, 3)[2 - numbers :], (*(1,) * numbers, 3)
+    params = gather_params(how, sizes, GatherScatterMode.from_any(mode), 7, wrap_negative=True)
+    env = Env(("y", "x"), (2, 4))
+    for dtype in (np.int32, np.int64, np.int8):
+        types = ShapedArray(shape, np.dtype(np.float32)), ShapedArray((40, numbers), np.dtype(dtype))
+        kernel = gather_kernel.gather_compile(env, types, (), params)
+        for tables, places in itertools.product([(2, 4), (2, 1), (1, 4), (1, 1)], repeat=2):
+            for turn in range(3):
+                x = RNG.normal(size=(*tables, *shape)).astype(np.float32)
+                at = RNG.integers(-12, 12, (*places, 80, numbers)).astype(dtype)[:, :, :: 1 + turn % 2][:, :, :40]
+                x[x > 1] = np.nan
+                monkeypatch.setattr(row_loops, "FEWEST", 1 << 60)
+                want = gather_p.block_kernel(env, x, at, **params)
+                monkeypatch.setattr(row_loops, "FEWEST", 1)
+                np.testing.assert_array_equal(kernel(x, at), want)

@@ -18,6 +18,7 @@ from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype,
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.split_dims import OwnParts, own_parts, reduce_axes
+from shardwise.ops.indexing.mapped_rows import MOST_KEPT, POSITIONS, first_rows
 from shardwise.ops.indexing.row_loops import RowTaker, row_taker, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims, joined_columns
 from shardwise.ops.indexing.taken_along import take_along
@@ -183,34 +184,76 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
         return kernel
     first, rows, rest = run
     grid = PositionDims.of(rows, [d - first for d in params["dimension_numbers"].start_index_map])
-    fills, wrap = params["mode"] is GatherScatterMode.FILL_OR_DROP, params["wrap_negative"]
+    fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
     fill = fill_number(params["fill_value"], physical(dtype)) if fills else None
-    size, width, count = math.prod(rows), math.prod(rest), indices[-1]
-    lead, shape = env.lead, (*operand[:first], *indices[:-1], *rest)
+    table, shape = (math.prod(rows), math.prod(rest)), (*operand[:first], *indices[:-1], *rest)
+    return _RowReader(kernel, env.lead, shape, table, grid, fill, params["wrap_negative"])
 
-    known: Bounded[tuple[Any, ...], RowTaker | None] = Bounded(LAYOUTS)  # by how positions lie, if it reads them there
 
-    def run_rows(operand: Ndarray, indices: Ndarray) -> Ndarray:
-        if (
-            operand.size != size * width
-            or not (operand := _dense(operand, indices.size // count * width)).flags.c_contiguous
-        ):
-            return kernel(operand, indices)
-        key, loops = (indices.shape, indices.strides), indices.shape[:lead]
-        if (taker := known.get(key)) is not None:  # the columns of one array lie one number apart
-            out, first = pool.empty(loops + shape, operand.dtype), address(indices)
-            columns = range(first, first + count * indices.strides[-1], indices.strides[-1]) if count > 1 else (first,)
-            taker.call(address(operand), address(out), address(taker.fills), *columns)
-            return out
-        positions = indices.reshape(-1, count)
-        taker = row_taker((size, width), operand.dtype, positions, fill, grid=grid, wrap=wrap)
+class _RowReader:
+    """Reads whole rows at positions of `grid` in a table, or in the one that each device has, by code that is found once for operands and
+    positions that lie alike; `kernel` does the rest.
+
+    Args:
+        kernel: for all operands and positions.
+        lead: the number of loop dims.
+        shape: of a device's result.
+        table: rows of a device's table, and elements of a row.
+        grid: the dims that positions count in.
+        fill: the value of rows out of bounds; None where positions are clamped.
+        wrap: whether negative positions count from the end.
+    """
+
+    __slots__ = ("_fill", "_grid", "_kernel", "_known", "_lead", "_shape", "_table", "_wrap")
+
+    def __init__(
+        self,
+        kernel: Callable[..., Ndarray],
+        lead: int,
+        shape: tuple[int, ...],
+        table: tuple[int, int],
+        grid: PositionDims,
+        fill: Ndarray | None,
+        wrap: bool,
+    ) -> None:
+        self._kernel, self._lead, self._shape, self._table = kernel, lead, shape, table
+        self._grid, self._fill, self._wrap = grid, fill, wrap
+        self._known: Bounded[tuple[Any, ...], RowTaker] = Bounded(LAYOUTS)  # if it reads positions where they lie
+
+    def __call__(self, operand: Ndarray, indices: Ndarray) -> Ndarray:
+        tables, here = operand.shape[: self._lead], indices.shape[: self._lead]
+        loops, count = tuple(map(max, tables, here)), indices.shape[-1]
+        operand = _dense(operand, math.prod(loops) * math.prod(self._shape))
+        if not operand.flags.c_contiguous:
+            return self._kernel(operand, indices)
+        taker = self._known.get((tables, indices.shape, indices.strides))
         if taker is None:
-            return kernel(operand, indices)
-        if [address(c) for c in taker.columns] == [address(indices) + c * indices.strides[-1] for c in range(count)]:
-            known[key] = taker._replace(columns=())
-        return taker.take(operand.reshape(size, width)).reshape(loops + shape)
+            return self._first_call(operand, indices, loops)
+        # The columns of one array lie one number apart; behind them is that of where each device's table begins.
+        out, first = pool.empty(loops + self._shape, operand.dtype), address(indices)
+        columns = range(first, first + count * indices.strides[-1], indices.strides[-1]) if count > 1 else (first,)
+        taker.call(address(operand), address(out), address(taker.fills), *columns, *map(address, taker.columns))
+        return out
 
-    return run_rows
+    def _first_call(self, operand: Ndarray, indices: Ndarray, loops: tuple[int, ...]) -> Ndarray:
+        count, tables, (size, width) = indices.shape[-1], operand.shape[: self._lead], self._table
+        own = np.broadcast_to(indices, loops + indices.shape[self._lead :]).reshape(-1, count)
+        columns, grid, n = [own[:, c] for c in range(count)], self._grid, math.prod(tables)
+        if n > 1:
+            if own.dtype not in POSITIONS or n * size >= 1 << 31:
+                return self._kernel(operand, indices)
+            begins = np.empty(own.shape, own.dtype)[:, 0]  # as far apart as the numbers of other columns
+            steps = tuple((d, k, math.prod(tables[d + 1 :]) * size) for d, k in enumerate(tables) if k > 1)
+            begins[...] = first_rows(steps, loops + indices.shape[self._lead : -1], own.dtype)
+            columns.append(begins)
+            grid = PositionDims((*grid.sizes, n * size), (*grid.steps, 1))
+        taker = row_taker((n * size, width), operand.dtype, columns, self._fill, grid=grid, wrap=self._wrap)
+        if taker is None:
+            return self._kernel(operand, indices)
+        places = [address(indices) + c * indices.strides[-1] for c in range(count)]
+        if [address(c) for c in taker.columns[:count]] == places and (n == 1 or len(own) <= MOST_KEPT):
+            self._known[tables, indices.shape, indices.strides] = taker._replace(columns=taker.columns[count:])
+        return taker.take(operand.reshape(n * size, width)).reshape(loops + self._shape)
 
 
 def _dense(operand: Ndarray, elements: int) -> Ndarray:

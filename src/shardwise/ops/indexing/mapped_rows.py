@@ -24,9 +24,9 @@ from shardwise.runtime.copies import row_major
 from shardwise.runtime.loops import Call
 from shardwise.runtime.memory import pool
 
-_POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))  # types in which rows are numbered
+POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))  # types in which rows are numbered
 _KEPT = 1 << 20  # beginnings that are kept for the next call
-_HELD = 1 << 16  # the same of each way that operands and starts lie
+MOST_KEPT = 1 << 16  # the same of each way that operands and starts lie
 
 
 def mapped_rows(
@@ -104,7 +104,7 @@ class _WindowReader(NamedTuple):
         given, begins = taker.columns[: len(found.indexed)], taker.columns[len(found.indexed) :]
         if any(address(c) != address(starts[d]) for c, d in zip(given, found.indexed, strict=True)):
             return cls(found)
-        if begins and prod(found.places) > _HELD:
+        if begins and prod(found.places) > MOST_KEPT:
             return cls(found)
         return cls(found, taker.call, (address(taker.fills),), tuple(map(address, begins)), (taker.fills, *begins))
 
@@ -113,10 +113,10 @@ _known: Bounded[tuple[Any, ...], _WindowReader | None] = Bounded(LAYOUTS)
 
 
 def _columns(starts: Mapping[int, Ndarray], found: _Read) -> list[Ndarray]:
-    """The numbers of the positions, with those of `_begins`."""
+    """The numbers of the positions, with those of `first_rows`."""
     columns = [_column(starts[d], found) for d in found.indexed]
     if found.counts:
-        columns.append(_begins_of(found.counts, found.places, found.dtype))
+        columns.append(first_rows(found.counts, found.places, found.dtype))
     return columns
 
 
@@ -128,7 +128,7 @@ class _Read(NamedTuple):
         ones: dims that starts get at their end, to broadcast to `places`.
         places: the shape of the positions.
         dtype: the type of their numbers.
-        counts: of what `_begins` adds.
+        counts: of what `first_rows` adds.
         grid: the dims that numbers count in.
         table: the shape of the table.
         run: rows that are read at each position.
@@ -179,7 +179,7 @@ def _read(
     dtype = np.result_type(np.int32, *(() if within else (kind for d, kind in starts if d in indexed)))
     if within and width == prod(inner) == 1 < rest:  # NumPy takes whole rows as fast
         return None
-    if prod(places) * width * rest < FEWEST or dtype not in _POSITIONS or rows >= 1 << 31:
+    if prod(places) * width * rest < FEWEST or dtype not in POSITIONS or rows >= 1 << 31:
         return None
     steps = tuple(prod(shape[a + 1 : lead + last + 1]) for a in range(lead + last + 1))
     extents, apart = tuple(core[d] for d in indexed), tuple(steps[lead + d] for d in indexed)
@@ -225,7 +225,7 @@ def combined_mapped_rows(
     core = operand.shape[lead:]
     places, rest = loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
-    if prod(places) * rest < COMBINED_FEWEST or dtype not in _POSITIONS or rows >= 1 << 31 or not rows:
+    if prod(places) * rest < COMBINED_FEWEST or dtype not in POSITIONS or rows >= 1 << 31 or not rows:
         return None
     steps = [prod((loops + core)[a + 1 : lead + first]) for a in range(lead + first)]
     counted = [*enumerate(loops), *((lead + at, core[d]) for d, at in pairs)]
@@ -233,7 +233,7 @@ def combined_mapped_rows(
     begins = [steps[a] for a in (*range(lead), *(lead + d for d, _ in pairs))]
     counts = tuple((at, n, step) for (at, n), step in zip(counted, begins, strict=True) if n != 1)
     if counts:
-        numbers.append(_begins_of(counts, places, dtype))
+        numbers.append(first_rows(counts, places, dtype))
     extents, apart = tuple(core[d] for d in dims), tuple(steps[lead + d] for d in dims)
     grid = PositionDims((*extents, rows), (*apart, 1)) if counts else PositionDims(extents, apart)
     whole = np.broadcast_to(operand, loops + core)
@@ -279,13 +279,14 @@ def _loops_in_rows(
     return _Row(tuple(inside), tuple(sorted(range(len(steps)), key=lambda i: -steps[i])))
 
 
-def _begins_of(counts: tuple[Ints, ...], places: Ints, dtype: np.dtype[Any]) -> Ndarray:
-    """`_begins`, kept for the next call if there are not too many."""
-    return (_kept_begins if prod(places) <= _KEPT else _begins)(counts, places, dtype)
+def first_rows(counts: tuple[Ints, ...], places: Ints, dtype: np.dtype[Any]) -> Ndarray:
+    """For each place the number of its first row: the sum over `counts` (dim, extent, rows from one to the next). Kept for the next call if
+    there are not too many.
+    """
+    return (_kept_first_rows if prod(places) <= _KEPT else _first_rows)(counts, places, dtype)
 
 
-def _begins(counts: Sequence[Ints], places: Ints, dtype: np.dtype[Any]) -> Ndarray:
-    """For each place the number of its first row: the sum over `counts` (dim, extent, rows from one to the next)."""
+def _first_rows(counts: Sequence[Ints], places: Ints, dtype: np.dtype[Any]) -> Ndarray:
     begin = np.zeros((1,) * len(places), dtype)
     for at, n, step in counts:
         begin = begin + (np.arange(n, dtype=dtype) * dtype.type(step)).reshape(-1, *(1,) * (len(places) - at - 1))
@@ -294,4 +295,4 @@ def _begins(counts: Sequence[Ints], places: Ints, dtype: np.dtype[Any]) -> Ndarr
     return begin
 
 
-_kept_begins = recent(8)(_begins)
+_kept_first_rows = recent(8)(_first_rows)
