@@ -99,10 +99,8 @@ def test_rows_put_and_combined(how, ufunc, axes):
 def test_split_columns_are_columns(monkeypatch, how, donated):
     """Rows at the same positions on all devices, whose columns are split: one loop goes through whole rows."""
     seen = []
-    combined = rows.combined_rows
-    monkeypatch.setattr(
-        rows, "combined_rows", lambda table, *a, **k: seen.append(table.shape) or combined(table, *a, **k)
-    )
+    combiner = rows.row_combiner
+    monkeypatch.setattr(rows, "row_combiner", lambda table, *a, **k: seen.append(table) or combiner(table, *a, **k))
     x, v = (RNG.integers(0, 99, (n, 3, 160)).astype(np.float32) for n in (7, 50))
     mesh = sw.make_mesh((2, 4), ("y", "x"))
     at = RNG.integers(-7, 9, 50).astype(np.int32)

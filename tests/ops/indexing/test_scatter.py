@@ -12,7 +12,7 @@ import pytest
 import shardwise
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
-from shardwise.ops.indexing import row_loops, scatter_kernel
+from shardwise.ops.indexing import mapped_rows, row_loops, scatter_kernel
 from shardwise.ops.indexing import scatter as scatter_module
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.scatter import scatter_p
@@ -387,6 +387,37 @@ def test_blocks_that_lie_in_many_ways(monkeypatch, name, combine, dtype):
         np.testing.assert_array_equal(kernel(x, at, v), want)
         np.testing.assert_array_equal(x, before)
         np.testing.assert_array_equal(kernel.over((0,), [np.array(x, order="C"), at, v]), want)
+
+
+@pytest.mark.parametrize("name", ["rows", "points", "swapped", "split points", "batching", "whole"])
+@pytest.mark.parametrize("combine", ["", "add", "min"])
+def test_each_device_has_a_table(monkeypatch, name, combine):
+    """Rows are put into all devices' tables by one loop, which leaves these where they lie, whatever the devices share."""
+    env, params = Env(("y", "x"), (2, 4)), params_of(PATTERNS[name][3], combine, wrap_negative=True)
+    kernel = scatter_kernel.scatter_compile(env, (), (), params)
+    own, line, one = (2, 4), (1, 4), (1, 1)
+    for shared in [(own, own, own), (own, own, one), (one, own, own), (own, one, own), (line, own, line)]:
+        for inside in (False, True):
+            given = [spread_parts(a, n, inside) for a, n in zip(data(name)[:3], shared, strict=True)]
+            given[1] = given[1] - np.arange(shared[1][1], dtype=np.int32).reshape(1, -1, *(1,) * (given[1].ndim - 2))
+            for module in (row_loops, mapped_rows):
+                monkeypatch.setattr(module, "COMBINED_FEWEST", 1 << 60)
+            want = KERNEL(env, *given, **params)
+            for module in (row_loops, mapped_rows):
+                monkeypatch.setattr(module, "COMBINED_FEWEST", 1)
+            before = given[0].copy()
+            for _ in range(2):
+                np.testing.assert_array_equal(kernel(*given), want)
+            np.testing.assert_array_equal(given[0], before)
+            np.testing.assert_array_equal(kernel.over((0,), [np.array(given[0], order="K"), *given[1:]]), want)
+
+
+def spread_parts(x, loops, inside):
+    """Each device's part; `inside`: they lie beside each other in the rows of `x`, as parts of columns do."""
+    parts = np.stack([np.roll(x, k, -1) for k in range(loops[0] * loops[1])])
+    if inside and x.ndim:
+        parts = np.moveaxis(np.ascontiguousarray(np.moveaxis(parts, 0, 1)), 1, 0)
+    return parts.reshape(*loops, *x.shape)
 
 
 def lying(x, other):

@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ints, Ndarray
-from shardwise.ops.indexing.row_loops import COMBINED_FEWEST, FEWEST, combined_rows, row_taker, taken_rows
+from shardwise.ops.indexing.row_loops import COMBINED_FEWEST, FEWEST, RowCombiner, row_combiner, row_taker, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import with_ones
@@ -215,32 +215,99 @@ def combined_mapped_rows(
     """
     loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
     first = len(dims) + len(pairs)
-    if row := _loops_in_rows(operand, lead, first, columns[0].shape, updates, loops, owned):
+    if row := loops_in_rows(operand, lead, first, columns[0].shape, updates, loops, owned):
         operand = np.broadcast_to(operand, (*loops, *operand.shape[lead:]))
         into = row.move_loops_in(operand, lead + first), row.move_loops_in(updates, columns[0].ndim)
         out = combined_mapped_rows(
             into[0], lead, columns, dims, pairs, into[1], ufunc, wrap=wrap, clip=clip, owned=owned
         )
         return None if out is None else row.move_loops_out(out, lead + first)
-    core = operand.shape[lead:]
-    places, rest = loops + columns[0].shape[lead:], prod(core[first:])
+    found = mapped_combiner(operand, lead, columns, dims, pairs, updates, ufunc, wrap=wrap, clip=clip)
+    if found is None:
+        return None
+    work = found.memory(operand, owned)
+    found.combiner.combine(work.reshape(found.table))
+    return found.block(work)
+
+
+class MappedCombiner(NamedTuple):
+    """How rows are combined with those of tables that differ along loop dims.
+
+    Attributes:
+        combiner: combines them with one table, which has all.
+        table: its shape.
+        shape: of the operand, with all loops.
+        order: the operand's dims as they lie in the table.
+    """
+
+    combiner: RowCombiner
+    table: Ints
+    shape: Ints
+    order: Ints
+
+    def memory(self, operand: Ndarray, owned: bool) -> Ndarray:
+        """The operand as it lies in the table, or a copy unless it is `owned`."""
+        whole = operand if operand.shape == self.shape else np.broadcast_to(operand, self.shape)
+        turned = whole.transpose(self.order)
+        return turned if owned and whole is operand and turned.flags.c_contiguous else row_major(turned)
+
+    def block(self, work: Ndarray) -> Ndarray:
+        """The operand's dims in their order again."""
+        return work.transpose([self.order.index(d) for d in range(work.ndim)])
+
+
+def mapped_combiner(
+    operand: Ndarray,
+    lead: int,
+    columns: Sequence[Ndarray],
+    dims: Sequence[int],
+    pairs: Sequence[tuple[int, int]],
+    updates: Ndarray,
+    ufunc: Any,
+    *,
+    wrap: bool,
+    clip: bool,
+) -> MappedCombiner | None:
+    """How `combined_mapped_rows` combines rows with an operand of this shape and strides, none of whose loops become parts of rows.
+
+    The columns of the combiner are those of the positions, and behind them the one of where each table begins.
+    """
+    loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
+    first, core = len(dims) + len(pairs), operand.shape[lead:]
+    shape, places, rest = loops + core, loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
     if prod(places) * rest < COMBINED_FEWEST or dtype not in POSITIONS or rows >= 1 << 31 or not rows:
         return None
-    steps = [prod((loops + core)[a + 1 : lead + first]) for a in range(lead + first)]
+    order = _memory_order(operand, lead + first) if operand.shape == shape else tuple(range(len(shape)))
+    steps = [prod(shape[d] for d in order[order.index(a) + 1 : lead + first]) for a in range(lead + first)]
     counted = [*enumerate(loops), *((lead + at, core[d]) for d, at in pairs)]
     numbers = [np.broadcast_to(c, places).astype(dtype, copy=False).reshape(-1) for c in columns]
     begins = [steps[a] for a in (*range(lead), *(lead + d for d, _ in pairs))]
     counts = tuple((at, n, step) for (at, n), step in zip(counted, begins, strict=True) if n != 1)
     if counts:
-        numbers.append(first_rows(counts, places, dtype))
+        numbers.append(_as_far_apart(first_rows(counts, places, dtype), numbers[0]))
     extents, apart = tuple(core[d] for d in dims), tuple(steps[lead + d] for d in dims)
     grid = PositionDims((*extents, rows), (*apart, 1)) if counts else PositionDims(extents, apart)
-    whole = np.broadcast_to(operand, loops + core)
-    work = operand if owned and whole.size == operand.size and operand.flags.c_contiguous else row_major(whole)
     new = np.broadcast_to(updates, places + core[first:]).reshape(-1, rest)
-    done = combined_rows(work.reshape(rows, rest), numbers, new, ufunc, grid=grid, wrap=wrap, clip=clip)
-    return work if done else None
+    found = row_combiner((rows, rest), operand.dtype, numbers, new, ufunc, grid=grid, wrap=wrap, clip=clip)
+    return None if found is None else MappedCombiner(found, (rows, rest), shape, order)
+
+
+def _memory_order(x: Ndarray, leading: int) -> Ints:
+    """The dims of `x`, the `leading` ones as they lie, if it is dense then, as columns of a larger array are; else in their order."""
+    rest = range(leading, x.ndim)
+    order = (*sorted(range(leading), key=lambda d: -x.strides[d]), *rest)
+    return order if x.transpose(order).flags.c_contiguous else tuple(range(x.ndim))
+
+
+def _as_far_apart(numbers: Ndarray, column: Ndarray) -> Ndarray:
+    """`numbers` as far apart as those of `column`, so that a loop reads both where they lie."""
+    step = column.strides[0] // column.itemsize
+    if step <= 1 or column.strides[0] % column.itemsize or not numbers.size:
+        return numbers
+    spaced = np.empty((len(numbers), step), numbers.dtype)[:, 0]
+    spaced[...] = numbers
+    return spaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +331,7 @@ class _Row:
         return np.moveaxis(x, range(kept, before), self.loops)
 
 
-def _loops_in_rows(
+def loops_in_rows(
     operand: Ndarray, lead: int, first: int, column: Ints, updates: Ndarray, loops: Ints, owned: bool
 ) -> _Row | None:
     """The loops along which positions are the same while elements lie closer together than rows do, as where the columns of a table are

@@ -17,7 +17,7 @@ from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.split_dims import OwnParts, cut, move_axes_in, own_parts, reduce_axes
-from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
+from shardwise.ops.indexing.mapped_rows import MappedCombiner, combined_mapped_rows, loops_in_rows, mapped_combiner
 from shardwise.ops.indexing.one_window import OneWindow
 from shardwise.ops.indexing.row_loops import RowCombiner, row_combiner
 from shardwise.ops.indexing.row_places import PositionDims
@@ -31,6 +31,7 @@ from shardwise.runtime.loops import Call
 from shardwise.runtime.monoids import MONOIDS
 
 _ONE_THREAD = 1 << 16  # elements of a window; more are divided among threads
+_FEW = 1 << 10  # updates that are copied in less time than it takes to find out how they lie
 
 # The reduction that combines the devices' results.
 REDUCTIONS = {"": "sum", "add": "sum", "sub": "sum", "mul": "prod", "min": "min", "max": "max"}
@@ -44,11 +45,29 @@ _UFUNCS: dict[str, Callable[..., Any] | None] = {
 }
 
 
+_NOTHING = np.empty((0, 0))
+
+
 class _DirectCall(NamedTuple):
-    """A call on the addresses of the operand, the updates and the columns: each the number of a block of positions, and bytes in it."""
+    """A call on the addresses of the operand, the updates and the columns: each the number of a block of positions, and bytes in it.
+
+    `tables`: how the operand lies where devices have tables of their own, with the column of where each begins.
+    """
 
     call: Call
     columns: tuple[tuple[int, int], ...]
+    tables: MappedCombiner | None = None
+
+    def run(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray, owned: bool) -> Ndarray:
+        """The operand with the updates put or combined into it."""
+        tables, places = self.tables, [address(positions[i]) + offset for i, offset in self.columns]
+        if tables is None:
+            work = operand if owned and operand.flags.c_contiguous else row_major(operand)
+            self.call(address(work), address(updates), *places)
+            return work
+        work = tables.memory(operand, owned)
+        self.call(address(work), address(updates), *places, *map(address, tables.combiner.columns))
+        return tables.block(work)
 
 
 class ScatterKernel(OverwritingKernel):
@@ -69,16 +88,18 @@ class ScatterKernel(OverwritingKernel):
             if one is not None:
                 return one.write_window(operand, [n for p in positions for n in p.reshape(-1).tolist()], updates, owned)
         if self._is_whole:
-            key = (operand.shape, updates.shape, updates.strides, *[(p.shape, p.strides) for p in positions])
+            if updates.size <= _FEW and not updates.flags.c_contiguous:
+                updates = np.ascontiguousarray(
+                    updates
+                )  # a number for all elements, say: code reads elements that lie side by side
+            lies = operand.strides if self._env.lead else ()
+            key = (operand.shape, lies, updates.shape, updates.strides, *[(p.shape, p.strides) for p in positions])
             try:
                 direct = self._direct[key]
             except KeyError:
                 direct = self._direct[key] = self._find_direct(operand, positions, updates)
             if direct is not None:
-                work = operand if owned and operand.flags.c_contiguous else row_major(operand)
-                places = [address(positions[i]) + offset for i, offset in direct.columns]
-                direct.call(address(work), address(updates), *places)
-                return work
+                return direct.run(operand, positions, updates, owned)
         return _scatter(self._env, operand, positions, updates, **self._params, owned=owned)
 
     def _find_direct(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray) -> _DirectCall | None:
@@ -91,15 +112,21 @@ class ScatterKernel(OverwritingKernel):
         places = [(i, c) for i, p in enumerate(positions) for c in range(p.shape[-1])]
         columns = _columns(positions)
         rows = _as_rows(how, operand, columns, updates)
-        if rows is None or rows.pairs or rows.has_loops or not operand.size or not columns[0].size:
+        if rows is None or not operand.size or not columns[0].size:
             return None
-        found = rows.combiner(operand.dtype, updates)[0]
+        tables = rows.tables(operand, updates) if rows.pairs or rows.has_loops else None
+        if tables is None and (rows.pairs or rows.has_loops):
+            return None
+        found = rows.combiner(operand.dtype, updates)[0] if tables is None else tables.combiner
         if found is None or found.runs > 1 or address(found.rows) != address(updates):
             return None
-        offsets = [address(c) - address(positions[i]) for c, (i, _) in zip(found.columns, places, strict=True)]
+        offsets = [address(c) - address(positions[i]) for c, (i, _) in zip(found.columns, places, strict=False)]
         if any(at != c * positions[i].strides[-1] for at, (i, c) in zip(offsets, places, strict=True)):
             return None  # a copy
-        return _DirectCall(found.call, tuple((i, at) for at, (i, _) in zip(offsets, places, strict=True)))
+        if tables is not None:  # what is given anew with each call is not kept
+            kept = found._replace(rows=_NOTHING, columns=found.columns[len(places) :])
+            tables = tables._replace(combiner=kept)
+        return _DirectCall(found.call, tuple((i, at) for at, (i, _) in zip(offsets, places, strict=True)), tables)
 
     def _one_window(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray) -> OneWindow | None:
         """How the only window is written; None where rows are combined by threads, or by code that knows which of two zeros is less."""
@@ -296,6 +323,17 @@ class _AsRows(NamedTuple):
         """The shape of the operand as a table of rows, if there are neither loops nor pairs."""
         count = len(self.columns)
         return math.prod(self.shape[:count]), math.prod(self.shape[count:])
+
+    def tables(self, operand: Ndarray, updates: Ndarray) -> MappedCombiner | None:
+        """How rows are combined with the tables of all loops; None where no code does it, or some loops become parts of rows."""
+        lead, numbers, mode, _, wrap, ufunc, _ = self.how
+        dims, columns = numbers.scatter_dims_to_operand_dims, self.columns
+        loops = np.broadcast_shapes(*(x.shape[:lead] for x in (operand, columns[0], updates)))
+        first, column = len(dims) + len(self.pairs), columns[0].shape
+        if any(loops_in_rows(operand, lead, first, column, updates, loops, owned) for owned in (False, True)):
+            return None
+        clip = mode is GatherScatterMode.CLIP
+        return mapped_combiner(operand, lead, columns, dims, self.pairs, updates, ufunc, wrap=wrap, clip=clip)
 
     def combiner(self, dtype: np.dtype[Any], updates: Ndarray) -> tuple[RowCombiner | None, list[Ndarray], Ndarray]:
         """How rows are combined with such a table, with the columns and the rows."""
