@@ -393,7 +393,22 @@ def test_blocks_that_lie_in_many_ways(monkeypatch, name, combine, dtype):
 @pytest.mark.parametrize("combine", ["", "add", "min"])
 def test_each_device_has_a_table(monkeypatch, name, combine):
     """Rows are put into all devices' tables by one loop, which leaves these where they lie, whatever the devices share."""
-    env, params = Env(("y", "x"), (2, 4)), params_of(PATTERNS[name][3], combine, wrap_negative=True)
+    check_many_tables(monkeypatch, name, params_of(PATTERNS[name][3], combine, wrap_negative=True))
+
+
+@pytest.mark.parametrize("name", ["rows", "split points", "whole"])
+@pytest.mark.parametrize("combine", ["add", "min"])
+@pytest.mark.parametrize("axes", [("y", "x"), ("x",)])
+def test_updates_of_all_devices_go_into_one_table(monkeypatch, name, combine, axes):
+    """Updates are added one device after the other, to the operand that devices share or to the sum of theirs."""
+    for shared in (axes, ()):
+        how = params_of(PATTERNS[name][3], combine, wrap_negative=True, sum_axes=axes, update_axes=shared)
+        check_many_tables(monkeypatch, name, how)
+
+
+def check_many_tables(monkeypatch, name, params):
+    """Calls of one kernel with blocks that lie and are shared in several ways."""
+    env = Env(("y", "x"), (2, 4))
     kernel = scatter_kernel.scatter_compile(env, (), (), params)
     own, line, one = (2, 4), (1, 4), (1, 1)
     for shared in [(own, own, own), (own, own, one), (one, own, own), (own, one, own), (line, own, line)]:

@@ -90,10 +90,14 @@ class RowCombiner(NamedTuple):
 
     def combine(self, table: Ndarray) -> None:
         """Combine the rows with those of a table."""
+        self.combine_at(table, address(self.rows), [address(c) for c in self.columns])
+
+    def combine_at(self, table: Ndarray, rows: int, columns: Sequence[int]) -> None:
+        """Combine rows at this address, which lie as `rows`, with those of a table, at positions whose columns lie at these addresses."""
         if self.rows.dtype != table.dtype:
             table = table.view(self.rows.dtype)
         tables = table if self.runs == 1 else _tables(table, self.ufunc, self.runs)
-        self.call(address(tables), address(self.rows), *map(address, self.columns))
+        self.call(address(tables), rows, *columns)
         if self.runs > 1:
             merge: Any = np.add if self.ufunc is np.subtract else self.ufunc
             for part in tables:

@@ -27,7 +27,6 @@ from shardwise.runtime.address import address
 from shardwise.runtime.blocks import expand_dim
 from shardwise.runtime.copies import reshape_block, row_major
 from shardwise.runtime.env import Env
-from shardwise.runtime.loops import Call
 from shardwise.runtime.monoids import MONOIDS
 
 _ONE_THREAD = 1 << 16  # elements of a window; more are divided among threads
@@ -45,29 +44,28 @@ _UFUNCS: dict[str, Callable[..., Any] | None] = {
 }
 
 
-_NOTHING = np.empty((0, 0))
-
-
 class _DirectCall(NamedTuple):
-    """A call on the addresses of the operand, the updates and the columns: each the number of a block of positions, and bytes in it.
+    """Rows are combined with a table of that shape, on the addresses of blocks.
 
-    `tables`: how the operand lies where devices have tables of their own, with the column of where each begins.
+    `columns`: of each column the number of a block of positions, and bytes in it. `begins`: that of where each device's table begins, if
+    devices have tables of their own, which lie as `tables` says.
     """
 
-    call: Call
+    combiner: RowCombiner
+    table: tuple[int, ...]
     columns: tuple[tuple[int, int], ...]
-    tables: MappedCombiner | None = None
+    begins: Sequence[Ndarray]
+    tables: MappedCombiner | None
 
     def run(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray, owned: bool) -> Ndarray:
         """The operand with the updates put or combined into it."""
         tables, places = self.tables, [address(positions[i]) + offset for i, offset in self.columns]
-        if tables is None:
+        if tables is not None:
+            work = tables.memory(operand, owned)
+        else:
             work = operand if owned and operand.flags.c_contiguous else row_major(operand)
-            self.call(address(work), address(updates), *places)
-            return work
-        work = tables.memory(operand, owned)
-        self.call(address(work), address(updates), *places, *map(address, tables.combiner.columns))
-        return tables.block(work)
+        self.combiner.combine_at(work.reshape(self.table), address(updates), [*places, *map(address, self.begins)])
+        return work if tables is None else tables.block(work)
 
 
 class ScatterKernel(OverwritingKernel):
@@ -77,35 +75,54 @@ class ScatterKernel(OverwritingKernel):
         self._env, self._params = env, params
         self._one: OneWindow | None = None
         split = params["operand_axes"] or ()
-        self._is_whole = not any(split) and not params["update_axes"] and not params.get("sum_axes")
+        self._sum_axes: Axes = params.get("sum_axes") or ()
+        # Where results are summed, the updates of all devices go into one operand: the one that they share, or the sum of theirs.
+        self._own_operands = tuple(a for a in self._sum_axes if a not in params["update_axes"])
+        joins = set(self._sum_axes) >= set(params["update_axes"]) and (not self._sum_axes or env.processes is None)
+        self._is_whole = not any(split) and joins
         self._direct = Bounded[tuple[Any, ...], _DirectCall | None](LAYOUTS)
 
     def run(self, blocks: tuple[Ndarray, ...], owned: bool) -> Ndarray:
         """The operand with the updates put or combined into it."""
         operand, *positions, updates = blocks
-        if self._is_whole and all(p.size == p.shape[-1] for p in positions):
+        if self._is_whole and not self._sum_axes and all(p.size == p.shape[-1] for p in positions):
             one = self._one or self._one_window(operand, positions, updates)
             if one is not None:
                 return one.write_window(operand, [n for p in positions for n in p.reshape(-1).tolist()], updates, owned)
-        if self._is_whole:
-            if updates.size <= _FEW and not updates.flags.c_contiguous:
-                updates = np.ascontiguousarray(
-                    updates
-                )  # a number for all elements, say: code reads elements that lie side by side
-            lies = operand.strides if self._env.lead else ()
-            key = (operand.shape, lies, updates.shape, updates.strides, *[(p.shape, p.strides) for p in positions])
-            try:
-                direct = self._direct[key]
-            except KeyError:
-                direct = self._direct[key] = self._find_direct(operand, positions, updates)
-            if direct is not None:
-                return direct.run(operand, positions, updates, owned)
-        return _scatter(self._env, operand, positions, updates, **self._params, owned=owned)
+        found = self._run_direct(operand, positions, updates, owned) if self._is_whole else None
+        return _scatter(self._env, operand, positions, updates, **self._params, owned=owned) if found is None else found
+
+    def _run_direct(
+        self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray, owned: bool
+    ) -> Ndarray | None:
+        """The result by one call on the blocks where they lie; None if there is none."""
+        if self._own_operands:
+            own, kind = operand, REDUCTIONS[self._params["combine"]]
+            operand = reduce_axes(self._env, own, self._own_operands, kind)
+            owned = owned and operand is own
+        if updates.size <= _FEW and not updates.flags.c_contiguous:
+            updates = np.ascontiguousarray(updates)  # one number for all elements, say
+        lies = operand.strides if self._env.lead else ()
+        key = (operand.shape, lies, updates.shape, updates.strides, *[(p.shape, p.strides) for p in positions])
+        try:
+            direct = self._direct[key]
+        except KeyError:
+            direct = self._direct[key] = self._find_direct(operand, positions, updates)
+        return None if direct is None else direct.run(operand, positions, updates, owned)
 
     def _find_direct(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray) -> _DirectCall | None:
         """The call that combines rows with the operand, where it reads positions and updates where they lie."""
-        params, combine = self._params, _UFUNCS[self._params["combine"]]
-        numbers, mode = params["dimension_numbers"], params["mode"]
+        params, numbers = self._params, self._params["dimension_numbers"]
+        blocks = [*positions, updates]
+        if self._sum_axes:
+            if any(operand.shape[self._env.dim(a)] != 1 for a in self._sum_axes):
+                return None
+            numbers, positions, updates = _one_after_other(
+                self._env, numbers, positions, updates, self._sum_axes, params["combine"]
+            )
+            if any(address(x) != address(y) for x, y in zip([*positions, updates], blocks, strict=True)):
+                return None
+        mode, combine = params["mode"], _UFUNCS[params["combine"]]
         how = _WindowWrites(
             self._env.lead, numbers, mode, params["unique_indices"], params["wrap_negative"], combine, False
         )
@@ -114,19 +131,22 @@ class ScatterKernel(OverwritingKernel):
         rows = _as_rows(how, operand, columns, updates)
         if rows is None or not operand.size or not columns[0].size:
             return None
-        tables = rows.tables(operand, updates) if rows.pairs or rows.has_loops else None
-        if tables is None and (rows.pairs or rows.has_loops):
+        apart = bool(rows.pairs) or rows.has_loops
+        tables = rows.tables(operand, updates) if apart else None
+        if apart and tables is None:
             return None
         found = rows.combiner(operand.dtype, updates)[0] if tables is None else tables.combiner
-        if found is None or found.runs > 1 or address(found.rows) != address(updates):
+        if found is None or address(found.rows) != address(updates):
             return None
         offsets = [address(c) - address(positions[i]) for c, (i, _) in zip(found.columns, places, strict=False)]
         if any(at != c * positions[i].strides[-1] for at, (i, c) in zip(offsets, places, strict=True)):
             return None  # a copy
-        if tables is not None:  # what is given anew with each call is not kept
-            kept = found._replace(rows=_NOTHING, columns=found.columns[len(places) :])
-            tables = tables._replace(combiner=kept)
-        return _DirectCall(found.call, tuple((i, at) for at, (i, _) in zip(offsets, places, strict=True)), tables)
+        begins, given = found.columns[len(places) :], tuple((i, at) for at, (i, _) in zip(offsets, places, strict=True))
+        # What each call brings is not kept.
+        found = found._replace(rows=found.rows[:0, :0].copy(), columns=())
+        if tables is not None:
+            tables = tables._replace(combiner=found)
+        return _DirectCall(found, rows.table if tables is None else tables.table, given, begins, tables)
 
     def _one_window(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray) -> OneWindow | None:
         """How the only window is written; None where rows are combined by threads, or by code that knows which of two zeros is less."""
