@@ -50,8 +50,8 @@ def _rest_of(total: Equation, reduction: AbsorbedReduction) -> Program | None:
     """What makes of the sum as a whole what the collective gives each device."""
     if reduction.rest is None:
         return None
-    (summed,), (op, params) = total.inputs, reduction.rest
-    whole = Var(summed.aval.update(vma=summed.aval.vma - set(total.params["axes"])))
+    (op, params), term = reduction.rest, total.inputs[0].aval
+    whole = Var(term.update(vma=term.vma - set(total.params["axes"])))
     own = Equation(op, (whole,), total.outputs, dict(params), total.source)
     return Program((whole,), (own,), total.outputs, 0, "own parts")
 

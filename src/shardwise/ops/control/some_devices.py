@@ -39,7 +39,7 @@ class _Line:
     members: Places
 
 
-class _Taken:
+class _BranchDevices:
     """The devices that take a branch: its number, where they lie along leading dims, and how many are computed along each dim."""
 
     __slots__ = ("_dims", "_indices", "branch", "lines", "sizes")
@@ -79,7 +79,7 @@ class SomeDevices:
     def __init__(self, programs: Sequence[Program], env: Env) -> None:
         self._programs = programs
         self._env = env
-        self._grids = Bounded[tuple[Any, ...], list[_Taken] | None]()
+        self._grids = Bounded[tuple[Any, ...], list[_BranchDevices] | None]()
         # By branch: which operand a result is.
         self._handed_on = [
             {k: p.inputs.index(v) for k, v in enumerate(p.outputs) if isinstance(v, Var) and v in p.inputs}
@@ -119,7 +119,7 @@ class SomeDevices:
             joined.append(out)
         return tuple(joined), used
 
-    def _over(self, found: Sequence[_Taken], blocks: list[Ndarray], free: Sequence[int]) -> dict[int, int]:
+    def _over(self, found: Sequence[_BranchDevices], blocks: list[Ndarray], free: Sequence[int]) -> dict[int, int]:
         """By result the operand that some branch hands on as it, and that only the list refers to."""
         over = dict[int, int]()
         for taken in found:
@@ -128,11 +128,11 @@ class SomeDevices:
                     over[k] = n
         return over
 
-    def _grids_of(self, index: Ndarray) -> list[_Taken] | None:
+    def _grids_of(self, index: Ndarray) -> list[_BranchDevices] | None:
         found = _grids_of(index)
-        return None if found is None else [_Taken(i, lines, self._env.axis_sizes) for i, lines in found]
+        return None if found is None else [_BranchDevices(i, lines, self._env.axis_sizes) for i, lines in found]
 
-    def _run(self, taken: _Taken, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
+    def _run(self, taken: _BranchDevices, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
         program = self._programs[taken.branch]
         if not program.equations:  # results are operands or constants
             at = {v: n for n, v in enumerate(program.inputs)}
@@ -218,6 +218,6 @@ def _shape_of(shapes: Sequence[Shape], extents: Sequence[int]) -> Shape:
     return (*map(max, extents, *shapes), *shapes[0][len(extents) :])
 
 
-def _is_read(block: Ndarray, parts: Sequence[tuple[Any, _Taken, Sequence[Ndarray]]], k: int) -> bool:
+def _is_read(block: Ndarray, parts: Sequence[tuple[Any, _BranchDevices, Sequence[Ndarray]]], k: int) -> bool:
     """Whether a result other than number k lies in the block."""
     return any(np.may_share_memory(block, x) for _, _, outs in parts for m, x in enumerate(outs) if m != k)

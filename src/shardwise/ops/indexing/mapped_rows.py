@@ -278,7 +278,7 @@ def mapped_combiner(
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
     if prod(places) * rest < COMBINED_FEWEST or dtype not in POSITIONS or rows >= 1 << 31 or not rows:
         return None
-    order = _memory_order(operand, lead + first) if operand.shape == shape else tuple(range(len(shape)))
+    order = memory_order(operand, lead + first) if operand.shape == shape else tuple(range(len(shape)))
     steps = [prod(shape[d] for d in order[order.index(a) + 1 : lead + first]) for a in range(lead + first)]
     counted = [*enumerate(loops), *((lead + at, core[d]) for d, at in pairs)]
     numbers = [np.broadcast_to(c, places).astype(dtype, copy=False).reshape(-1) for c in columns]
@@ -293,7 +293,7 @@ def mapped_combiner(
     return None if found is None else MappedCombiner(found, (rows, rest), shape, order)
 
 
-def _memory_order(x: Ndarray, leading: int) -> Ints:
+def memory_order(x: Ndarray, leading: int) -> Ints:
     """The dims of `x`, the `leading` ones as they lie, if it is dense then, as columns of a larger array are; else in their order."""
     rest = range(leading, x.ndim)
     order = (*sorted(range(leading), key=lambda d: -x.strides[d]), *rest)

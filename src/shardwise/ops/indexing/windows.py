@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.base.scipy_extensions import scipy_extension
 from shardwise.base.shapes import Ndarray
-from shardwise.ops.indexing.mapped_rows import mapped_rows
+from shardwise.ops.indexing.mapped_rows import mapped_rows, memory_order
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.runtime.copies import row_major, take_positions
 from shardwise.runtime.memory import alone
@@ -226,18 +226,29 @@ def write_windows(
             keep = inside if keep is None else widen(keep) & inside
             at = np.clip(at, 0, size - 1)
         index.append(at)
-    whole = operand if operand.shape[:lead] == loops else np.broadcast_to(operand, loops + operand.shape[lead:])
-    work = operand if owned and whole.size == operand.size and operand.flags.c_contiguous else row_major(whole)
+    work, order = _in_memory_order(operand, loops, lead + first, owned)
     grid = work.shape[: lead + first]
     flat = work.reshape(int(np.prod(grid)), int(np.prod(work.shape[lead + first :])))
 
     rows = _as_rows(np.broadcast_to(updates, loops + updates.shape[lead:]), lead + batch, first, paired, moving)
+    index = [index[a] for a in order[: lead + first]]
     position = linear_index(index, grid, index_shape).reshape(-1) if index else np.zeros(rows.shape[0], np.intp)
     if keep is not None:
         chosen = np.broadcast_to(widen(keep), index_shape).reshape(-1)
         position, rows = position[chosen], rows[chosen]
     combine_rows(flat, position, rows, combine, unique)
-    return work
+    return work.transpose([order.index(a) for a in range(work.ndim)])
+
+
+def _in_memory_order(
+    operand: Ndarray, loops: tuple[int, ...], leading: int, owned: bool
+) -> tuple[Ndarray, tuple[int, ...]]:
+    """A copy of the operand with all `loops`, or itself if `owned`, with its `leading` dims as they lie; and the order of its dims."""
+    lead = len(loops)
+    whole = operand if operand.shape[:lead] == loops else np.broadcast_to(operand, loops + operand.shape[lead:])
+    order = memory_order(whole, leading)
+    work = whole.transpose(order)
+    return work if owned and whole.size == operand.size and work.flags.c_contiguous else row_major(work), order
 
 
 def _as_rows(updates: Ndarray, before: int, first: int, paired: Mapping[int, int], moving: list[int]) -> Ndarray:
