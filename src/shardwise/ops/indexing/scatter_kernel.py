@@ -100,8 +100,9 @@ class ScatterKernel(OverwritingKernel):
             own, kind = operand, REDUCTIONS[self._params["combine"]]
             operand = reduce_axes(self._env, own, self._own_operands, kind)
             owned = owned and operand is own
-        if updates.size <= _FEW and not updates.flags.c_contiguous:
-            updates = np.ascontiguousarray(updates)  # one number for all elements, say
+        # One number for all elements, say; where devices' updates follow each other, it is left one number.
+        if updates.size <= _FEW and not updates.flags.c_contiguous and not self._sum_axes:
+            updates = np.ascontiguousarray(updates)
         lies = operand.strides if self._env.lead else ()
         key = (operand.shape, lies, updates.shape, updates.strides, *[(p.shape, p.strides) for p in positions])
         try:
