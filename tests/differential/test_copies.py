@@ -88,7 +88,8 @@ plain = jax.device_put(jnp.zeros(1), on(mesh))
 devices = jax.devices()[:4]
 none = jax.pmap(lambda a: a * 2, out_axes=None, devices=devices)(four)
 result = [shards(x) for x in [f.lower(v).compile()(v), f.lower(plain).compile()(v), f.lower(v).compile()(plain),
-    jax.jit(lambda a: a + 1, donate_argnums=0)(v + 0), none, jax.pmap(lambda a, b: a + b, in_axes=(None, 0), devices=devices)(v, four)]]
+    jax.jit(lambda a: a + 1, donate_argnums=0)(v + 0), none, none * 2,
+    *[jax.pmap(lambda a, b: a + b, in_axes=(None, 0), devices=devices)(x, four) for x in (v, none)]]]
 """,
 }
 

@@ -37,6 +37,7 @@ from shardwise.runtime.memory import out_of_memory
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes import FEW, MASK, AnnouncedProgram, history
 from shardwise.runtime.stepped import SteppedPlan
+from shardwise.sharding import PmapSharding
 from shardwise.sharding.device import install_kept
 from shardwise.sharding.ownership import takes_part
 
@@ -171,8 +172,8 @@ class Executable(LoweredProgram):
         return out
 
     def _mesh_on_grid(self, sig: Signature) -> MeshOnGrid | None:
-        """How blocks of an array whose copies differ lie on the program's grid; None for other arrays."""
-        if not sig.varies:
+        """How blocks of an array whose copies differ lie on the program's grid; None for other arrays, and for plain data."""
+        if not sig.varies or isinstance(sig.sharding, PmapSharding):
             return None
         assert sig.tiling is not None
         owners = self.grid.processes

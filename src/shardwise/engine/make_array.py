@@ -279,12 +279,11 @@ def make_array_from_callback(
 
 def _written_into_place(calls: _Calls, part_check: _PartCheck, data_callback: Callable[[Any], Any]) -> ArrayImpl:
     """The array of a callback's parts, each of which is written once, directly into its place. Copies of a part may differ."""
-    indices = calls.indices
+    indices, shard_shape, free = calls.indices, calls.shard_shape, allows_host_values()
     first = part_check.values(data_callback(indices[0]))
     dense = np.empty(calls.shape, physical(part_check.dtype))
-    dense[indices[0]] = first
-    free, known_dtype, shard_shape = allows_host_values(), part_check.dtype, calls.shard_shape
-    others: dict[int, Any] = {}  # copies that differ from the first, by the place of their device
+    dense[indices[0]], known_dtype = first, part_check.dtype
+    others: dict[int, Any] = {}  # copies unlike the first, by the place of their device
     for place, index in enumerate(indices[1:], 1):
         part = data_callback(index)
         as_expected = free and type(part) is np.ndarray and part.dtype is known_dtype and part.shape == shard_shape
@@ -294,10 +293,9 @@ def _written_into_place(calls: _Calls, part_check: _PartCheck, data_callback: Ca
         elif not same_bits(dense[index], part):
             others[place] = part.copy()
     sig = _committed_signature(calls.shape, known_dtype, calls.sharding)
-    parts = (
-        [others.get(i, dense[index]) for i, index in enumerate(indices)] if others and sig.tiling is not None else []
-    )
-    return array_of_parts(sig, parts) if parts else ArrayImpl(sig, dense=dense)
+    if others and sig.tiling is not None:
+        return array_of_parts(sig, [others.get(i, dense[index]) for i, index in enumerate(indices)])
+    return ArrayImpl(sig, dense=dense)
 
 
 class _Calls:

@@ -66,7 +66,7 @@ def out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:
         sig = signature(aval, own_sharding, True, varies=sig.varies if mesh.size > 1 else ())
     if not config.dialect.shard_map.pmap_results_wear_pmap_sharding:
         return sig
-    return signature(sig.aval, pmap_sharding(mesh, sig.aval.ndim, axis), True)
+    return signature(sig.aval, pmap_sharding(mesh, sig.aval.ndim, axis), True, varies=sig.varies)
 
 
 def pmap_sharding(mesh: Mesh, ndim: int, axis: Axis) -> Sharding:
