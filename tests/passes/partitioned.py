@@ -17,7 +17,7 @@ def parts(f, args, outs=None):
     program, layouts = run_propagation(f, args, outs, dict(GRID.axis_sizes))
     in_dims = [layouts[v] for v in program.inputs]
     wanted = [None] * len(program.outputs) if outs is None else [None if o is None else layout(o) for o in outs]
-    local, out_dims = partition(program, GRID, layouts, in_dims, wanted)
+    local, out_dims, _ = partition(program, GRID, layouts, in_dims, wanted)
     return verify(local), out_dims, transfers_of(local, GRID.axis_sizes)
 
 

@@ -68,8 +68,8 @@ class ArrayImpl(Array):
 
     @property
     def dense(self) -> Ndarray:
-        """The global value in physical dtype; of an array over several processes, this process's part. For the library, which
-        never writes to it."""
+        """The global value in physical dtype, of copies that differ the first; of an array over several processes, this process's part.
+        For the library, which never writes to it."""
         dense = self._dense
         if dense is None:
             block = self._block
@@ -321,7 +321,7 @@ class ArrayImpl(Array):
         if self._is_partial:
             raise AssertionError("an array that spans several processes cannot be iterated over; index it instead.")
         sharding, is_committed = self.sharding, self.committed
-        if isinstance(sharding, PmapSharding) or config.jax_debug_nans or config.jax_debug_infs:
+        if isinstance(sharding, PmapSharding) or config.jax_debug_nans or config.jax_debug_infs or self._sig.varies:
             return (self[i] for i in range(self.shape[0]))
         if isinstance(sharding, NamedSharding) and sharding.is_fully_replicated:
             no_axes = (None,) * (self.ndim - 1 if sharding.mesh.explicit_axes else 0)
@@ -405,6 +405,8 @@ class ArrayImpl(Array):
         return self._copy_dense()
 
     def _copy_dense(self) -> ArrayImpl:
+        if self._sig.varies:
+            return ArrayImpl(self._sig, block=copy_dense(self.block), origin=self._known_origin)
         return ArrayImpl(self._sig, dense=copy_dense(self.dense), origin=self._known_origin)
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -95,8 +95,13 @@ def compile_program(
     mesh = default_mesh or get_concrete_mesh()
     shardings = _result_shardings(module, context, in_sigs, out_shardings, named_shardings, mesh, captured)
     out_sigs = [
-        signature(array_type(v.aval.shape, v.aval.dtype, v.aval.weak_type, sharding), sharding, is_committed)
-        for v, sharding in zip(module.global_program.outputs, shardings, strict=True)
+        signature(
+            array_type(v.aval.shape, v.aval.dtype, v.aval.weak_type, sharding),
+            sharding,
+            is_committed,
+            varies=context.grid.places_of(sharding.tiling(v.aval.ndim), varies) if varies else (),
+        )
+        for v, sharding, varies in zip(module.global_program.outputs, shardings, module.out_varies(), strict=True)
     ]
     shards = [v.aval.shape for v in module.program.inputs]
     mine = () if owned is None else owned(shards, out_sigs, bool(context.grid.names))
@@ -144,7 +149,13 @@ def _lay_out_program(
     ]
     free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
     context = Context(grid, tuple(free), tuple(fixed_layouts))
-    module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
+    module = Module(
+        program,
+        program,
+        program,
+        tuple([_in_dims(grid, sig) for sig in in_sigs]),
+        in_varies=tuple([grid.axes_at(s.tiling, s.varies) for s in in_sigs]) if any(s.varies for s in in_sigs) else (),
+    )
     return run_passes(PLACING, module, context, seconds), context
 
 

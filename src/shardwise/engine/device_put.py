@@ -25,6 +25,7 @@ from shardwise.engine.host_values import allows_host_values
 from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.placement import check_fits
 from shardwise.engine.planned import check_attached
+from shardwise.engine.replicas import under_signature
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.engine.transfer import source_of, transfer_array
 from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, in_trace, is_eager
@@ -199,7 +200,7 @@ def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | 
         if kind is np.ndarray:
             sig, dtype = _placed_signature(token, x.shape, x.dtype, target)
             dense = x if dtype is x.dtype and is_constant(x) else copy_dense(x, dtype)
-        elif kind is ArrayImpl and not x._sig.spans:
+        elif kind is ArrayImpl and not x._sig.spans and not x._sig.varies:
             sig = _moved_signature(token, x._sig, target)
             if sig is None:
                 x._check_alive()
@@ -286,8 +287,9 @@ def _put_leaf(x: Any, target: Sharding | None, copy: bool, order: tuple[int, ...
         return value._copy_dense() if copy else value
     if not copy and _is_there(value._sig, target):
         return value
-    dense = copy_dense(value.dense) if copy else value.dense
-    return place(value, target, dense)
+    if copy and value._sig.varies:
+        return place(value._copy_dense(), target)
+    return place(value, target, copy_dense(value.dense) if copy else value.dense)
 
 
 def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
@@ -352,7 +354,10 @@ def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
     check_attached(target)
     if value._sig.spans or spans_processes(target.device_list):
         return _put_across(value, target)
-    return ArrayImpl(_signature_at(value._sig, target), dense=value.dense if dense is None else dense)
+    sig = _signature_at(value._sig, target)
+    if value._sig.varies:
+        return under_signature(value, sig)
+    return ArrayImpl(sig, dense=value.dense if dense is None else dense)
 
 
 def _put_traced(x: Any, target: Sharding | None, given: Any, origin: Sharding | None) -> Array:

@@ -30,13 +30,14 @@ from shardwise.ir.digest import encode_params
 from shardwise.ir.program import source_text
 from shardwise.passes import Context, Module, PartForm, schedule_module
 from shardwise.runtime import costs
-from shardwise.runtime.blocks import BlockForm
+from shardwise.runtime.blocks import BlockForm, MeshOnGrid
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.memory import out_of_memory
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes import FEW, MASK, AnnouncedProgram, history
 from shardwise.runtime.stepped import SteppedPlan
+from shardwise.sharding import PmapSharding
 from shardwise.sharding.device import install_kept
 from shardwise.sharding.ownership import takes_part
 
@@ -166,8 +167,17 @@ class Executable(LoweredProgram):
                 out.append(x.value if form is None else form.from_dense(x.value))
                 continue
             assert isinstance(x, ArrayImpl)
-            out.append(x.block if form is None else form.from_dense(x.dense))
+            own = self._mesh_on_grid(x._sig)
+            out.append(x.block if form is None else form.from_dense(x.dense) if own is None else own.on_grid(x.block))
         return out
+
+    def _mesh_on_grid(self, sig: Signature) -> MeshOnGrid | None:
+        """How blocks of an array whose copies differ lie on the program's grid; None for other arrays, and for plain data."""
+        if not sig.varies or isinstance(sig.sharding, PmapSharding):
+            return None
+        assert sig.tiling is not None
+        owners = self.grid.processes
+        return MeshOnGrid(sig.tiling.mesh_shape, self.grid.sizes, self.grid.sizes if owners is None else owners.extents)
 
     def _call_without_devices(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
         """`call` in a process that owns none of the devices: it computes nothing, and returns empty results of the right types."""
@@ -248,6 +258,9 @@ class Executable(LoweredProgram):
                     f"    b{i} = a{i}.value if type(a{i}) is Literal else a{i}._{have}",
                     f"    if b{i} is None: b{i} = a{i}.{have}",
                 ]
+            elif (own := self._mesh_on_grid(self.in_sigs[i])) is not None:
+                constants[f"form{i}"] = own.on_grid
+                lines.append(f"    b{i} = form{i}(a{i}.block)")
             else:
                 constants[f"form{i}"] = form.from_dense
                 lines.append(f"    b{i} = form{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
@@ -301,6 +314,9 @@ class Executable(LoweredProgram):
         if form is sig.form:
             return [*lines, f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
         # The result's own mesh divides the devices in another way than the grid.
+        if (own := self._mesh_on_grid(sig)) is not None:
+            constants[f"block{i}"] = own.on_mesh
+            return [*lines, f"    x{i}._block = block{i}(r{i})", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
         cut = self.grid.kept_whole and not sig.kept_whole
         constants[f"dense{i}"] = _cutter_of(form, sig) if cut else form.to_dense
         return [*lines, f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]

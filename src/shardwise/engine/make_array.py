@@ -19,6 +19,7 @@ from shardwise.engine.device_put import as_target, check_placeable, device_put
 from shardwise.engine.host_values import allows_host_values, host_values
 from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.planned import check_attached
+from shardwise.engine.replicas import array_of_parts, same_bits
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.engine.transfer import complete_dense
 from shardwise.ir import Array, Tracer
@@ -116,8 +117,7 @@ def make_array_from_single_device_arrays(
 
     Raises:
         TypeError: `arrays` is no sequence of Arrays.
-        ValueError: arrays are traced, of other number, shapes, dtypes or devices than `sharding` has, or of more than
-            one device each.
+        ValueError: arrays are traced, of several devices each, or of other number, shapes, dtypes or devices than `sharding`.
 
     >>> mesh = jax.make_mesh((2,), ("x",))
     >>> parts = [jax.device_put(jnp.full(2, i), d) for i, d in enumerate(mesh.devices)]
@@ -175,8 +175,7 @@ def make_array_from_single_device_arrays(
     order = by_device[local_devices[0]]._sig.order
     if not sig.tiling.mesh_shape:
         return in_order(ArrayImpl(sig, dense=parts[0]), order)
-    block = np.stack(parts).reshape(*sig.tiling.mesh_shape, *shard_shape)
-    return in_order(ArrayImpl(sig, block=_collapse_replicas(block, sig)), order)
+    return in_order(array_of_parts(sig, parts), order)
 
 
 def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
@@ -210,16 +209,6 @@ def _make_from_local(sig: Signature, dense: Any) -> ArrayImpl:
 def _kind(sig: Signature) -> int:
     """A number that identifies a type and a sharding, the same on all processes."""
     return number_of(encode_params((sig.aval, sig.sharding)).hex())
-
-
-def _collapse_replicas(block: np.ndarray[Any, Any], sig: Any) -> np.ndarray[Any, Any]:
-    """Store equal replicas once; replicas that differ are kept."""
-    extents = sig.form.block_shape[: len(sig.tiling.mesh_shape)]
-    if extents == sig.tiling.mesh_shape:
-        return block
-    first = block[tuple(slice(0, 1) if n == 1 else slice(None) for n in extents)]
-    same = np.array_equal(np.broadcast_to(first, block.shape), block, equal_nan=block.dtype.kind in "fc")
-    return first.copy() if same else block
 
 
 def _assemble_parts(shape: Shape, sharding: Sharding, parts: dict[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
@@ -285,22 +274,34 @@ def make_array_from_callback(
         if calls.replicated:
             return _make_from_local(sig, parts[0])
         return without_data(sig) if calls.planned else _of_parts(sig, parts, part_check.dtype)
-    indices = calls.indices
+    return _written_into_place(calls, part_check, data_callback)
+
+
+def _written_into_place(calls: _Calls, part_check: _PartCheck, data_callback: Callable[[Any], Any]) -> ArrayImpl:
+    """The array of a callback's parts, each of which is written once, directly into its place. Copies of a part may differ."""
+    indices, shard_shape, free = calls.indices, calls.shard_shape, allows_host_values()
     first = part_check.values(data_callback(indices[0]))
-    dense = np.empty(shape, physical(part_check.dtype))  # each shard is written once, directly into its place
-    dense[indices[0]] = first
-    free, known_dtype, shard_shape = allows_host_values(), part_check.dtype, calls.shard_shape
-    for index in indices[1:]:
+    dense = np.empty(calls.shape, physical(part_check.dtype))
+    dense[indices[0]], known_dtype = first, part_check.dtype
+    others: dict[int, Any] = {}  # copies unlike the first, by the place of their device
+    for place, index in enumerate(indices[1:], 1):
         part = data_callback(index)
         as_expected = free and type(part) is np.ndarray and part.dtype is known_dtype and part.shape == shard_shape
-        dense[index] = part if as_expected else part_check.values(part)
-    return ArrayImpl(_committed_signature(shape, known_dtype, sharding), dense=dense)
+        part = part if as_expected else part_check.values(part)
+        if place not in calls.copies:
+            dense[index] = part
+        elif not same_bits(dense[index], part):
+            others[place] = part.copy()
+    sig = _committed_signature(calls.shape, known_dtype, calls.sharding)
+    if others and sig.tiling is not None:
+        return array_of_parts(sig, [others.get(i, dense[index]) for i, index in enumerate(indices)])
+    return ArrayImpl(sig, dense=dense)
 
 
 class _Calls:
     """For which parts a callback is called; `into_place`: each is written into the one array of this process as soon as it is there."""
 
-    __slots__ = ("indices", "into_place", "planned", "replicated", "shape", "shard_shape", "sharding")
+    __slots__ = ("copies", "indices", "into_place", "planned", "replicated", "shape", "shard_shape", "sharding")
 
     def __init__(self, shape: Shape, sharding: Sharding) -> None:
         _check_divides(sharding, shape)
@@ -314,6 +315,11 @@ class _Calls:
             indices = list(here(shape).values())
         self.indices = indices[:1] if self.planned else indices
         self.into_place = not (self.replicated or self.planned or spans)
+        parts = [tuple([(c.start, c.stop) for c in index]) for index in self.indices] if self.into_place else []
+        firsts = {part: i for i, part in reversed(list(enumerate(parts)))}
+        self.copies = {
+            i for i, part in enumerate(parts) if firsts[part] != i
+        }  # places of devices whose part an earlier one has
 
 
 @recent(256)  # each holds an index per part

@@ -23,6 +23,12 @@ def in_order(x: ArrayImpl, order: tuple[int, ...] | None) -> ArrayImpl:
     sig = signature(own.aval, own.sharding, own.committed, order_named(order))
     if sig is own and order_named(order) is not None:
         return x
+    if own.varies:  # its block stays: nobody reads the order of several copies from their memory
+        return ArrayImpl(
+            signature(own.aval, own.sharding, own.committed, order_named(order), own.varies),
+            block=x.block,
+            origin=x._known_origin,
+        )
     dense = x.dense
     if dense.ndim:
         inverse = np.argsort(order)

@@ -15,7 +15,7 @@ from shardwise.base.shapes import Ndarray
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import ShapedArray
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
-from shardwise.sharding.ownership import local_index
+from shardwise.sharding.ownership import local_index, ownership
 from shardwise.sharding.tiling import Index, replica_ids
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def shard_places(sig: Signature) -> tuple[ShardPlace, ...]:
     coordinates: Iterable[tuple[int, ...]] = [()] * len(index_map)
     if tiling is not None and tiling.mesh_shape and not sig.spans:
         coordinates = np.ndindex(tiling.mesh_shape)
+    elif tiling is not None and sig.varies and not sig.absent:
+        coordinates = _own_places(sig.devices, tiling.mesh_shape)
     nothing = _without_share(sig.sharding)
     return tuple(
         [
@@ -128,6 +130,13 @@ def shard_places(sig: Signature) -> tuple[ShardPlace, ...]:
             for at, (device, index), replica in zip(coordinates, index_map.items(), replicas, strict=True)
         ]
     )
+
+
+def _own_places(devices: tuple[Device, ...], mesh_shape: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
+    """The place of each device in this process's block; () for those of other processes."""
+    own = ownership(devices, mesh_shape).coordinates
+    for device, at in zip(devices, np.ndindex(mesh_shape), strict=True):
+        yield tuple([numbers.index(i) for numbers, i in zip(own, at, strict=True)]) if device.is_local else ()
 
 
 def _without_share(sharding: Sharding) -> frozenset[Device]:

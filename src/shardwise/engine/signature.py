@@ -30,6 +30,7 @@ class Signature:
         "sharding",
         "spans",
         "tiling",
+        "varies",
     )
 
     aval: ShapedArray
@@ -43,12 +44,21 @@ class Signature:
     kept_whole: bool  # `spans`, and each process that owns some of the devices holds all parts
     positions: tuple[Ndarray | None, ...]  # per dim, the parts that this process holds; None: all of them
     order: tuple[int, ...] | None  # dims from the slowest to the fastest varying in memory; None: the default
+    varies: tuple[
+        int, ...
+    ]  # axes of the tiling's mesh that split no dim, and along which the copies may differ all the same
 
     def __init__(
-        self, aval: ShapedArray, sharding: Sharding, committed: bool, order: tuple[int, ...] | None = None
+        self,
+        aval: ShapedArray,
+        sharding: Sharding,
+        committed: bool,
+        order: tuple[int, ...] | None = None,
+        varies: tuple[int, ...] = (),
     ) -> None:
         self.aval = aval
         self.order = order
+        self.varies = varies
         self.sharding = sharding
         self.committed = committed
         self.devices = sharding.device_list
@@ -95,14 +105,28 @@ _signatures: InternTable[tuple[Any, ...], Signature] = InternTable()
 
 
 def signature(
-    aval: ShapedArray, sharding: Sharding, committed: bool, order: tuple[int, ...] | None = None
+    aval: ShapedArray,
+    sharding: Sharding,
+    committed: bool,
+    order: tuple[int, ...] | None = None,
+    varies: tuple[int, ...] = (),
 ) -> Signature:
-    """The interned Signature of arrays of this type and sharding, and of this order in memory."""
-    key = (aval, sharding, committed) if order is None else (aval, sharding, committed, order)
+    """The interned Signature of arrays of this type and sharding, of this order in memory, whose copies differ along these axes."""
+    key: tuple[Any, ...] = (aval, sharding, committed)
+    if order is not None or varies:
+        key = (*key, order, varies)
     known_value = _signatures.get(key)
     if known_value is None:
-        known_value = _signatures.keep(key, Signature(aval, sharding, committed, order))
+        known_value = _signatures.keep(key, Signature(aval, sharding, committed, order, varies))
     return known_value
+
+
+def free_axes(tiling: Tiling | None) -> tuple[int, ...]:
+    """The axes of a mesh that split no dim: devices along them hold the same part."""
+    if tiling is None:
+        return ()
+    used = {a for axes in tiling.dims for a in axes}
+    return tuple(a for a, n in enumerate(tiling.mesh_shape) if n != 1 and a not in used)
 
 
 def order_named(order: tuple[int, ...] | None) -> tuple[int, ...] | None:

@@ -69,7 +69,7 @@ def serialize(compiled: Any) -> tuple[bytes, PyTreeDef, PyTreeDef]:
     devices = executable.grid.devices
     parts = {
         "program": inline_calls(entry.program),
-        "signatures": [(sig.aval, sig.sharding, sig.committed) for sig in executable.in_sigs],
+        "signatures": [(s.aval, s.sharding, s.committed, None, s.varies) for s in executable.in_sigs],
         "wanted": entry.wanted,
         "argument names": ["a captured constant"] * len(entry.consts) + [lowered_program._names[i] for i in entry.kept],
         "owned": executable.owned,
@@ -170,6 +170,19 @@ class _LoadedProgram(Lowered):
         self._names = parts["names"]
         self._has_statics = parts["statics"]
         self._orders = parts["argument orders"]
+        self._parts = parts
+
+    def entry_of(self, values: Sequence[Any]) -> Entry:
+        """The program compiled anew for arguments like these, copies of some of which differ."""
+        count = len(self._parts["constants"])
+        sigs = self._parts["signatures"]
+        given = [
+            (x._sig.aval, x._sig.sharding, x._sig.committed, None, x._sig.varies)
+            if isinstance(x, ArrayImpl) and x._sig.varies
+            else fields
+            for x, fields in zip([values[i] for i in self._parts["kept"]], sigs[count:], strict=True)
+        ]
+        return _compile_anew({**self._parts, "signatures": [*sigs[:count], *given]}, self.out_tree, None)
 
 
 def _compile_anew(parts: Mapping[str, Any], out_tree: PyTreeDef, device: Device | None) -> Entry:

@@ -75,7 +75,7 @@ def getitem(x: Array, index: Any) -> Array:
             piece = pmap_piece(x, index)
             if piece is not None:
                 return piece
-        elif (form := basic_form(index)) is not None and not x._sig.spans and is_dense(x):
+        elif (form := basic_form(index)) is not None and not x._sig.spans and is_dense(x) and not x._sig.varies:
             key = x._sig, context_token(), form
             sig = view_signatures.get(key)
             if sig is None:

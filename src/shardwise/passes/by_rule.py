@@ -149,7 +149,9 @@ def _on_grid(region: Region, op: Op, params: Mapping[str, Any]) -> dict[str, Any
         return {**params, "inner": tuple(inner.items())}
     axes = tuple(g for a in params["axes"] for g in region.scope.get(a, (a,)))
     sizes = {"sizes": region.sizes_of(axes)} if "sizes" in params else {}
-    return {**params, "axes": axes, **sizes}
+    # No local type is cast: what all devices receive is typed as the same on all, as gathers of the partitioner are.
+    same = {"invariant": True} if params.get("invariant") is False and not params.get("groups") else {}
+    return {**params, "axes": axes, **sizes, **same}
 
 
 def finish(region: Region, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:

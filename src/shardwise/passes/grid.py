@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
-from shardwise.runtime.blocks import BlockForm, block_form
+from shardwise.runtime.blocks import BlockForm, block_form, merged_axes
 from shardwise.sharding import Crowding, Device
 from shardwise.sharding.ownership import Ownership, local_part, owned_positions, ownership, spans_processes, takes_part
 from shardwise.sharding.tiling import Tiling, common_refinement
@@ -61,6 +61,20 @@ class Grid:
         parts = self.meshes[(names, sizes)]
         own = self.axis_sizes
         return tuple(tuple(g for a in axes for g in parts[a] if own[g] > 1) for axes in dims)
+
+    def axes_at(self, tiling: Tiling | None, places: Sequence[int]) -> frozenset[str]:
+        """The grid axes that make up the axes at these places of a mesh that the grid refines."""
+        if tiling is None or not places:
+            return frozenset()
+        parts = merged_axes(tiling.mesh_shape, self.sizes)
+        return frozenset(self.names[g] for i in places for g in parts[i])
+
+    def places_of(self, tiling: Tiling | None, axes: frozenset[str]) -> tuple[int, ...]:
+        """The places, in a mesh that the grid refines, of the axes that these grid axes are parts of."""
+        if tiling is None:
+            return ()
+        parts = merged_axes(tiling.mesh_shape, self.sizes)
+        return tuple(i for i, part in enumerate(parts) if any(self.names[g] in axes for g in part))
 
     @property
     def spans(self) -> bool:

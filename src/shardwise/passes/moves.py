@@ -47,6 +47,8 @@ def reshard_atom(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval:
     direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent_bytes
     across = region.across
     direct = direct or (across is not None and takes_detours(steps, across[1]))
+    hidden = atom.aval.vma.difference(*have)  # axes over which copies of the value differ
+    direct = direct and hidden.isdisjoint(layout_axes(have, want))
     if direct and (across is None or route(across[0], have, want) is not None):
         axes = layout_axes(have, want)
         params = {"source": have, "target": want, "sizes": region.sizes_of(axes)}
@@ -54,7 +56,7 @@ def reshard_atom(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval:
     else:
         new_atom = atom
         for step in steps:
-            new_atom = _step(region, new_atom, step, aval)
+            new_atom = _step(region, new_atom, step, aval, hidden)
     if sent_bytes:
         region.keep_copy(atom, Copy(want, aval.shape, new_atom))
     else:
@@ -84,7 +86,7 @@ def copies_of(
     )
 
 
-def _step(region: Region, atom: Atom, step: ReshardStep, aval: ShapedArray) -> Atom:
+def _step(region: Region, atom: Atom, step: ReshardStep, aval: ShapedArray, hidden: frozenset[str]) -> Atom:
     sizes = region.sizes_of(step.axes)
     if step.op is all_slice:
         return region.emit(all_slice, [atom], {"axes": step.axes, "sizes": sizes, "dim": step.dim})[0]
@@ -96,5 +98,6 @@ def _step(region: Region, atom: Atom, step: ReshardStep, aval: ShapedArray) -> A
         return region.collective(all_to_all_op, [atom], step.axes, aval, params)
     out = region.collective(ppermute_op, [atom], step.axes, aval, {"perm": tuple(step.perm)})
     varying_axes = {a for axes in step.result for a in axes}
-    same = tuple(a for a in step.axes if a not in varying_axes)  # the permute freed these axes: all replicas are equal
+    # The permute freed these axes: all replicas are equal, unless those were not which it sent.
+    same = () if hidden.intersection(step.axes) else tuple(a for a in step.axes if a not in varying_axes)
     return region.emit(first_replica, [out], {"axes": same})[0] if same else out

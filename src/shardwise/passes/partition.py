@@ -461,31 +461,34 @@ def partition(
     placements: Mapping[Var, DimAxes],
     in_dims: Sequence[DimAxes],
     out_dims: Sequence[DimAxes | None],
-) -> tuple[Program, tuple[DimAxes, ...]]:
-    """The per-device program, and the layouts of its outputs. An output whose `out_dims` is None keeps its computed layout.
+    in_varies: Sequence[frozenset[str]] = (),
+) -> tuple[Program, tuple[DimAxes, ...], frozenset[str]]:
+    """The per-device program, the layouts of its outputs, and the axes over which copies of values may differ, as do those of inputs over
+    `in_varies`. An output whose `out_dims` is None keeps its computed layout.
 
     An equation takes the way that sends the fewest bytes. Where another way sends hardly more, it may leave values where later equations
     need them, so the program is partitioned a second time, with those ways, and the better one of the two is taken.
     """
+    differs = in_varies or [frozenset[str]()] * len(in_dims)
 
-    def partition_with(known: Known) -> tuple[Program, tuple[DimAxes, ...]]:
-        return _partition_program(program, Region(grid, placements, known=known), in_dims, out_dims)
+    def partition_with(known: Known) -> tuple[Program, tuple[DimAxes, ...], frozenset[str]]:
+        known.differs = frozenset[str]().union(*differs)
+        region = Region(grid, placements, known=known)
+        return *_partition_program(program, region, list(zip(in_dims, differs, strict=True)), out_dims), known.differs
 
     memory = Known()
-    best, dims = partition_with(memory)
+    best = partition_with(memory)
     if memory.close_calls:
-        second, others = partition_with(Known(takes_seconds=True))
-        if transfer_cost(second, grid) < transfer_cost(best, grid):
-            return second, others
-    return best, dims
+        return min(best, partition_with(Known(takes_seconds=True)), key=lambda made: transfer_cost(made[0], grid))
+    return best
 
 
 def _partition_program(
-    program: Program, region: Region, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes | None]
+    program: Program, region: Region, layouts: Sequence[tuple[DimAxes, Any]], out_dims: Sequence[DimAxes | None]
 ) -> tuple[Program, tuple[DimAxes, ...]]:
     inputs = []
-    for var, dims in zip(program.inputs, in_dims, strict=True):
-        local = Var(region.local_type(var.aval, dims))
+    for var, (dims, varies) in zip(program.inputs, layouts, strict=True):
+        local = Var(region.local_type(var.aval.update(vma=varies) if varies else var.aval, dims))
         inputs.append(local)
         region.define(var, local, dims)
     region.run(program)

@@ -86,6 +86,8 @@ class Module:
         out_dims: the layout of each result, set by `partition`.
         layouts: the layout of each value of the global program; empty on one device.
         whole_program: the program on whole values that runs instead of `program` where one memory has all parts, if there is one.
+        in_varies: the axes that do not split an input and over which its copies differ all the same; () if there are none.
+        differs: all axes over which copies of values may differ, set by `partition`.
     """
 
     program: Program
@@ -95,6 +97,15 @@ class Module:
     out_dims: tuple[DimAxes, ...] = ()
     layouts: Mapping[Var, DimAxes] = field(default_factory=dict)
     whole_program: Program | None = None
+    in_varies: tuple[frozenset[str], ...] = ()
+    differs: frozenset[str] = frozenset()
+
+    def out_varies(self) -> list[frozenset[str]]:
+        """The axes that do not split a result and over which its copies may differ."""
+        return [
+            self.differs.intersection(atom.aval.vma).difference(*dims) if self.differs else frozenset()
+            for atom, dims in zip(self.program.outputs, self.out_dims, strict=True)
+        ]
 
 
 Pass = Callable[[Module, Context], Module]
@@ -146,8 +157,8 @@ def _partition(module: Module, context: Context) -> Module:
         else:
             chosen = layouts.get(atom) if any(fixed.open) and isinstance(atom, Var) else None
             wanted_dims.append(fixed.dims if chosen is None else chosen)
-    local, out_dims = partition(program, context.grid, layouts, module.in_dims, wanted_dims)
-    return replace(module, program=local, device_program=local, out_dims=out_dims)
+    local, out_dims, differs = partition(program, context.grid, layouts, module.in_dims, wanted_dims, module.in_varies)
+    return replace(module, program=local, device_program=local, out_dims=out_dims, differs=differs)
 
 
 def _change_programs(module: Module, change: Callable[[Program], Program]) -> Module:
@@ -215,7 +226,9 @@ def _fold_reductions(module: Module, context: Context) -> Module:
 
 
 def _whole_values(module: Module, context: Context) -> Module:
-    if config.shardwise_stepped or config.shardwise_whole_values == "off":  # the program of separate devices runs
+    if (
+        config.shardwise_stepped or config.shardwise_whole_values == "off" or module.differs
+    ):  # each device runs its program
         return module
     return replace(module, whole_program=whole_program(module.global_program, module.program, context.grid))
 

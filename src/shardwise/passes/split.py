@@ -61,6 +61,7 @@ class Known:
         anywhere: by op, params and types of an equation, whether any device can compute any part of its results.
         changes: what the equation at hand changed, and followed from.
         positions: per program, by the id of its equations: where its uneven values lie in their frames.
+        differs: axes over which some values differ that no axis splits.
     """
 
     splits: dict[Any, tuple[Any, ExactParams, Split]] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class Known:
     parts: set[Atom] = field(default_factory=set["Atom"])
     changes: Changes = field(default_factory=Changes)
     positions: dict[int, tuple[Any, Positions]] = field(default_factory=dict)
+    differs: frozenset[str] = frozenset()
 
 
 def cache_hashable(make: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ def whole_program(program: Program, device_program: Program, grid: Grid) -> Prog
     if any(map(calls_user, program.equations)) or any(e.op.boundary or e.op.holds_functions for e in _all(program)):
         return None
     outs: list[DimAxes | None] = [whole_layout(a.aval.ndim) for a in program.outputs]
-    local, _ = partition(program, grid.one_device, {}, [whole_layout(v.aval.ndim) for v in program.inputs], outs)
+    local, *_ = partition(program, grid.one_device, {}, [whole_layout(v.aval.ndim) for v in program.inputs], outs)
     return simplify(local, 1)
 
 

@@ -83,6 +83,53 @@ def block_form(shape: Shape, dims: tuple[tuple[int, ...], ...], grid: Shape) -> 
     return BlockForm(shape, dims, grid) if cut == dims else block_form(shape, cut, grid)
 
 
+@recent(4096)
+def merged_axes(merged: Shape, sizes: Shape) -> tuple[Shape, ...]:
+    """For each axis of a grid, the places of the axes of a finer grid over the same devices that it is made of."""
+    groups: list[list[int]] = []
+    at = 0
+    for n in merged:
+        group: list[int] = []
+        while math.prod(sizes[i] for i in group) < n:
+            group.append(at)
+            at += 1
+        groups.append(group)
+    assert all(sizes[i] == 1 for i in range(at, len(sizes))), f"{sizes} does not refine {merged}"
+    return tuple(map(tuple, groups))
+
+
+class MeshOnGrid:
+    """The blocks of a value over a mesh, and over a grid that refines the mesh, where each device keeps its own copy.
+
+    `extents`: how many coordinates of each grid axis this process owns.
+    """
+
+    __slots__ = ("extents", "lead", "parts")
+
+    def __init__(self, mesh: Shape, grid: Shape, extents: Shape) -> None:
+        self.parts = merged_axes(mesh, grid)
+        self.lead, self.extents = len(mesh), extents
+
+    def on_grid(self, block: Ndarray) -> Ndarray:
+        """The block over the grid of one over the mesh."""
+        shape = [1] * len(self.extents)
+        for n, part in zip(block.shape, self.parts, strict=False):
+            for g in part if n != 1 else ():
+                shape[g] = self.extents[g]
+        return block.reshape(*shape, *block.shape[self.lead :])
+
+    def on_mesh(self, block: Ndarray) -> Ndarray:
+        """The block over the mesh of one over the grid."""
+        shape: list[int] = []
+        for part in self.parts:
+            n = 1
+            for g in part if any(block.shape[g] != 1 for g in part) else ():
+                block = expand_dim(block, g, self.extents[g])
+                n *= self.extents[g]
+            shape.append(n)
+        return block.reshape(*shape, *block.shape[len(self.extents) :])
+
+
 def expand_dim(block: Ndarray, dim: int, n: int) -> Ndarray:
     """`block` with extent `n` in leading dim `dim` (a view)."""
     if block.shape[dim] == n:

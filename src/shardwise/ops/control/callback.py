@@ -25,6 +25,7 @@ from shardwise.ir.axis_scope import PRINTS_ONCE
 from shardwise.ir.key_uses import LEAVES
 from shardwise.ir.op import Params
 from shardwise.ops.control.regions import active, no_rule
+from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.rules.out_sharding import in_context
@@ -119,6 +120,9 @@ def _partition(region: Any, eqn: Equation) -> None:
             params["axes"] = tuple(region.grid.names)
         else:
             atom = region.reshard(atom, have or whole, whole, operand.aval)
+            # Of copies that differ the host sees the first one; what devices compute by themselves it gets from each.
+            if copies := tuple(sorted(atom.aval.vma - region.manual)):
+                atom = region.emit(first_replica, [atom], {"axes": copies})[0]
         atoms.append(atom)
     outs = region.emit(callback_p, atoms, params)
     for var, out in zip(eqn.outputs, outs, strict=True):

@@ -33,6 +33,7 @@ from shardwise.ops.control.regions import (
     active,
     check_uniform,
     choose_by_mask,
+    disputed_axes,
     layout,
     local_program,
     loop_plan,
@@ -41,6 +42,7 @@ from shardwise.ops.control.regions import (
     run_masked,
 )
 from shardwise.ops.control.some_devices import SomeDevices, runs_apart
+from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.elementwise.comparison import ne
 from shardwise.ops.elementwise.selection import clamp
@@ -81,6 +83,8 @@ def _cond_partition(region: Any, eqn: Equation) -> None:
     out_dims = [layout(region, v) for v in eqn.outputs]
     inputs = [(d, a.aval.vma) for a, d in zip(atoms, in_dims, strict=True)]
     local = tuple(local_program(region, b, inputs, out_dims) for b in branches)
+    if axes := disputed_axes(region, local, index.aval.vma):
+        index = region.emit(first_replica, [index], {"axes": axes})[0]
     check_uniform("a cond", local, index.aval.vma)
     outs = region.emit(cond_p, [index, *atoms], {**eqn.params, "branches": local})
     for var, out, dims in zip(eqn.outputs, outs, out_dims, strict=True):

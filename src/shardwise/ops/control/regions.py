@@ -48,7 +48,7 @@ def local_program(
     outputs: Sequence[DimAxes],
     loop: tuple[int, int | None] | None = None,
 ) -> Program:
-    """The per-device form of a body: inputs in these layouts, varying over these axes at least; outputs in those.
+    """The per-device form of a body: inputs in these layouts, varying over these axes; outputs in those.
 
     `loop`, for the body of a loop: the number of its constants, and of its rounds if that is known.
     """
@@ -67,8 +67,8 @@ def _local_program(
     body.equations = []
     variables = []
     for var, (dims, vma) in zip(program.inputs, inputs, strict=True):
-        aval = region.local_type(var.aval, dims)
-        local = Var(aval.update(vma=aval.vma | vma))
+        # Of the axes that the body's own types name, what comes in may vary over fewer: what all devices gathered is the same on all.
+        local = Var(region.local_type(var.aval, dims).update(vma=vma.union(*dims)))
         variables.append(local)
         body.define(var, local, dims)
     if loop is not None:
@@ -113,6 +113,24 @@ def check_uniform(name: str, programs: Sequence[Program], varying: frozenset[str
                     "those devices (psum or pmax it first), or move the collective out."
                 )
             check_uniform(name, [p for _, p in subprograms(eqn.params)], varying)
+
+
+def exchanged_axes(programs: Sequence[Program]) -> frozenset[str]:
+    """The axes over which equations of these programs, and of those inside of them, exchange values."""
+    axes: set[str] = set()
+    for program in programs:
+        for eqn in program.equations:
+            axes.update(eqn.op.exchange_axes(eqn.params), exchanged_axes([p for _, p in subprograms(eqn.params)]))
+    return frozenset(axes)
+
+
+def disputed_axes(region: Any, programs: Sequence[Program], varying: frozenset[str]) -> tuple[str, ...]:
+    """Automatic axes over which a predicate varies, as copies of a value may, and over which what it decides on exchanges values.
+
+    All devices have to go the way of the first there: nobody wrote down that they go ways of their own.
+    """
+    open_axes = varying - region.manual
+    return tuple(sorted(open_axes & exchanged_axes(programs))) if open_axes else ()
 
 
 # -- running ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_map, tree_unflatten, treedef_tuple
-from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, bind, define_op
+from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, Var, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.references import Reference, hold_references, with_references
 from shardwise.ops.control.bodies import (
@@ -34,6 +34,7 @@ from shardwise.ops.control.regions import (
     active,
     check_uniform,
     choose_by_mask,
+    disputed_axes,
     layout,
     local_program,
     loop_plan,
@@ -44,6 +45,7 @@ from shardwise.ops.control.regions import (
     settle_variance,
 )
 from shardwise.ops.control.unchanged import apart, merge_masked, read_inputs, unchanged_carries, with_constants
+from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.rules.convert import as_array, given_to_user, hand_out
 from shardwise.ops.rules.derivative import later
 from shardwise.runtime.env import Env
@@ -98,6 +100,8 @@ def _while_partition(region: Any, eqn: Equation) -> None:
         test = local_program(region, cond, [*_captured_layouts(region, cond.inputs[:na], cond_atoms), *carried], [()])
         captured = _captured_layouts(region, body.inputs[:nb], body_atoms)
         step = local_program(region, body, [*captured, *carried], dims, (nb, None))
+        if first_axes := disputed_axes(region, [test, step], test.out_types[0].vma):
+            test = _of_first(test, first_axes)
         varying = test.out_types[0].vma  # devices stop at different times
         check_uniform("a while_loop", [test, step], varying)
         return (test, step), [t.vma | varying for t in step.out_types]
@@ -108,6 +112,14 @@ def _while_partition(region: Any, eqn: Equation) -> None:
     for var, out, d in zip(eqn.outputs, outs, dims, strict=True):
         wanted = region.placements.get(var, d)
         region.define(var, region.reshard(out, d, wanted, var.aval), wanted)
+
+
+def _of_first(test: Program, axes: tuple[str, ...]) -> Program:
+    """The test with the first device's result along these axes for all."""
+    (out,) = test.outputs
+    var = Var(out.aval.update(vma=out.aval.vma - set(axes)))
+    last = Equation(first_replica, (out,), (var,), {"axes": axes}, None)
+    return Program(test.inputs, (*test.equations, last), (var,), test.num_consts, test.name)
 
 
 def _captured_layouts(region: Any, variables: Sequence[Any], atoms: Sequence[Atom]) -> list[Any]:

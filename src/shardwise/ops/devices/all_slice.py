@@ -17,6 +17,7 @@ from shardwise.ops.devices.lines import own_entries
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import do, full_in_front, later
 from shardwise.runtime.env import Env
+from shardwise.runtime.strided import strided_view
 
 
 def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int) -> ShapedArray:
@@ -33,11 +34,22 @@ def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ..
     if env.processes is not None:
         for i, a in enumerate(axes):
             split = own_entries(env, split, a, at + i)
+    for i, a in enumerate(axes):
+        if split.shape[env.dim(a)] != 1:  # devices have values of their own
+            split = _diagonal(split, env.dim(a), at + i)
     order = [i for i in range(split.ndim) if not at <= i < at + len(axes)]
     for i, a in enumerate(axes):
-        order[env.dim(a)] = at + i  # the new grid dim replaces the old one, which has extent 1
+        order[env.dim(a)] = at + i  # the new grid dim replaces the old one, which has extent 1 by now
     old = [env.dim(a) for a in axes]
     return split.transpose(order + old).reshape([split.shape[i] for i in order])
+
+
+def _diagonal(x: Ndarray, dim: int, other: int) -> Ndarray:
+    """Entry i of dim `other` is the one at i of dim `dim`, too, which has size 1 then (a view)."""
+    shape, strides = list(x.shape), list(x.strides)
+    shape[dim] = 1
+    strides[other] += strides[dim]
+    return strided_view(x, shape, strides)
 
 
 def _transpose(ct: Any, x: Any, **params: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""`first_replica`: the value of the first device along axes, for results that unchecked out_specs declare replicated."""
+"""`first_replica`: the value of the first device along axes, where copies may differ and one has to count for all devices."""
 
 from __future__ import annotations
 

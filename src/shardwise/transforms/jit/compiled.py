@@ -16,7 +16,7 @@ from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import GSPMDSharding, NamedSharding, Sharding, SingleDeviceSharding, Tiling, sharding_like
 from shardwise.sharding.formats import Format, Layout, format_of
 from shardwise.transforms import reports
-from shardwise.transforms.jit.entry import as_array_impl
+from shardwise.transforms.jit.entry import Entry, as_array_impl
 from shardwise.transforms.jit.jit_shardings import with_signature
 from shardwise.transforms.jit.stage import ArgsKwargs, Stage, strong_struct
 
@@ -46,7 +46,7 @@ class Compiled(Stage):
         self._entry.finish()
         self._names = lowered._names
         self._lowered = lowered
-        self._known: dict[tuple[Any, ...], list[tuple[int, Signature]]] = {}
+        self._known: dict[tuple[Any, ...], tuple[Entry, list[tuple[int, Signature]]]] = {}
         executable = self._entry.executable
         own = executable.in_sigs[len(self._entry.consts) :]
         self._in_shardings: list[Sharding | None] = [None] * len(self._avals)
@@ -145,16 +145,17 @@ class Compiled(Stage):
                     f"Detected argument of Tracer type {type(x)} ({x.aval.str_short()}). Call the jitted function instead."
                 )
         key = tuple(x._sig if isinstance(x, ArrayImpl) else x.aval for x in values)
-        moves = self._known.get(key)
-        if moves is None:
+        way = self._known.get(key)
+        if way is None:
             self._check_types(values)
             self._check_shardings(values)
             self._check_orders(values)
             for x in values:
                 if isinstance(x, ArrayImpl):
                     x._check_alive()
-            moves = self._known[key] = self._moves(values)
-        entry = self._entry
+            entry = self._entry_of(values)
+            way = self._known[key] = entry, _moves(entry, values)
+        entry, moves = way
         used = [values[i] for i in entry.kept]
         for k, sig in moves:
             used[k] = with_signature(as_array_impl(used[k]), sig)
@@ -168,14 +169,15 @@ class Compiled(Stage):
             outs = [in_order(x, o) for x, o in zip(outs, entry.orders, strict=True)]
         return tree_unflatten(self.out_tree, outs)
 
-    def _moves(self, values: Sequence[Any]) -> list[tuple[int, Signature]]:
-        entry = self._entry
-        own = entry.executable.in_sigs[len(entry.consts) :]
-        return [
-            (k, sig)
-            for k, (i, sig) in enumerate(zip(entry.kept, own, strict=True))
-            if getattr(values[i], "_sig", None) is not sig
-        ]
+    def _entry_of(self, values: Sequence[Any]) -> Entry:
+        """The compiled call; of arguments whose copies differ, the one in which each device computes with its own."""
+        own = self._entry.executable.in_sigs[len(self._entry.consts) :]
+        has = {i: set(sig.varies) for i, sig in zip(self._entry.kept, own, strict=True)}
+        if all(has[i].issuperset(x._sig.varies) for i, x in enumerate(values) if i in has and isinstance(x, ArrayImpl)):
+            return self._entry
+        entry = self._lowered.entry_of(values)
+        entry.finish()
+        return entry
 
     def _tree_error(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
         expected_args, expected_kwargs = tree_unflatten(self._tree, [0] * self._tree.num_leaves)
@@ -224,6 +226,16 @@ class Compiled(Stage):
                 + "\n".join(lines)
                 + "\nMove the arguments with device_put, or compile for their shardings."
             )
+
+
+def _moves(entry: Entry, values: Sequence[Any]) -> list[tuple[int, Signature]]:
+    """The arguments that enter under another signature, as positions among those that the call takes."""
+    own = entry.executable.in_sigs[len(entry.consts) :]
+    return [
+        (k, sig)
+        for k, (i, sig) in enumerate(zip(entry.kept, own, strict=True))
+        if getattr(values[i], "_sig", None) is not sig
+    ]
 
 
 def plain_type(aval: ShapedArray) -> str:

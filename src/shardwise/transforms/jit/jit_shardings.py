@@ -10,7 +10,8 @@ from shardwise.base.errors import DuplicateSpecError
 from shardwise.base.tree import broadcast_prefix, tree_leaves
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.placement import check_fits
-from shardwise.engine.signature import Signature, array_type, signature
+from shardwise.engine.replicas import under_signature
+from shardwise.engine.signature import Signature, array_type, free_axes, signature
 from shardwise.ir import ShapedArray
 from shardwise.runtime.processes import compare_value, the_world
 from shardwise.sharding import (
@@ -180,14 +181,14 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str) -> Si
                 f"Got {called} sharding: {sharding},\narg sharding: {sig.sharding} for arg {name} with arg "
                 f"{form}: {shape}. Move the argument there with device_put, or drop its in_shardings entry."
             )
-    return signature(aval, sharding, True)
+    return signature(aval, sharding, True, varies=free_axes(sharding.tiling(aval.ndim)) if sig.varies else ())
 
 
 def with_signature(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """The value under another signature; with one process, without a copy."""
     if sig.spans and not x._sig.spans:
         return _array_of_copies(x, sig)
-    return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
+    return under_signature(x, sig)
 
 
 def _array_of_copies(x: ArrayImpl, sig: Signature) -> ArrayImpl:

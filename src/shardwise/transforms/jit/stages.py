@@ -131,9 +131,12 @@ class Traced(Stage):
             devices = platform_devices(lowering_platforms, named, self._wrapped._asked.abstract(self._call))
         return Lowered(self, self.compiled_entry(devices))
 
-    def compiled_entry(self, devices: tuple[Device, ...] | None = None) -> Entry:
-        """The call compiled for `devices`, which replace AbstractMeshes."""
-        return compile_call(self._wrapped, self._call, self._sigs, devices, runs=False)
+    def compiled_entry(
+        self, devices: tuple[Device, ...] | None = None, sigs: Sequence[Signature] | None = None
+    ) -> Entry:
+        """The call compiled for `devices`, which replace AbstractMeshes, and for arguments of other signatures where these are given."""
+        given = self._sigs if sigs is None else list(sigs)
+        return compile_call(self._wrapped, self._call, given, devices, runs=False)
 
 
 class Lowered(Stage):
@@ -197,6 +200,14 @@ class Lowered(Stage):
         at most as wide as the terminal, or `width` characters.
         """
         return reports.explanation_of(self._entry.executable, self._input_names(), False, width)
+
+    def entry_of(self, values: Sequence[Any]) -> Entry:
+        """The call compiled for arguments like these where copies of some of them differ: devices compute with their own."""
+        sigs = [
+            x._sig if isinstance(x, ArrayImpl) and x._sig.varies else sig
+            for x, sig in zip(values, self._traced._sigs, strict=True)
+        ]
+        return self._traced.compiled_entry(self._entry.executable.grid.devices, sigs)
 
     def _input_names(self) -> list[str]:
         entry = self._entry

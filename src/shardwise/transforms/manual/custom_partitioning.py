@@ -31,7 +31,6 @@ from shardwise.ir import (
 )
 from shardwise.ir.op import Params, Types
 from shardwise.ops.control.regions import no_rule
-from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.rules.convert import as_array
 from shardwise.passes import inline_calls
 from shardwise.runtime.env import Env
@@ -320,8 +319,7 @@ def _inline_program(
         atom, dims = body.read(result)
         if out_dims is not None:
             dims = out_dims[i]
-            extra = tuple(sorted(a for a in atom.aval.vma & names if not any(a in axes for axes in dims)))
-            atom = body.emit(first_replica, [atom], {"axes": extra})[0] if extra else atom
+            region.known.differs |= (atom.aval.vma & names).difference(*dims)
         region.define(var, atom, dims)
 
 

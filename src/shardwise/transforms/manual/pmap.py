@@ -416,7 +416,8 @@ def pmap(
     """Map `fun` over the first dim of its arguments, one slice per device.
 
     `in_axes` gives the dim along which each argument is split (None: every device gets the whole value; keyword arguments
-    are always split along dim 0), `out_axes` the position of the results' new dim (None: the first device's value).
+    are always split along dim 0), `out_axes` the position of the results' new dim (None: each device keeps
+    its own value, and the array shows the first one's).
     Collectives in `fun` name `axis_name`. The mapped size may not exceed the number of local devices, or of `devices`.
 
     Results are committed: under the dialect 0.5 with PmapSharding, under 0.10 with a NamedSharding on a 1-D mesh.

@@ -44,7 +44,8 @@ def resign_result(x: Any, sig: Signature) -> Any:
     if not isinstance(x, ArrayImpl):
         return x
     if x._sig.spans:
-        return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
+        data = {"block": x.block} if sig.varies else {"dense": x.dense}
+        return ArrayImpl(sig, **data, origin=x._known_origin)
     return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else with_signature(x, sig)
 
 
@@ -61,10 +62,11 @@ def out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:
             shape[axis] = len(own)
         mesh = Mesh(np.array(own, object), mesh.axis_names, axis_types=mesh.axis_types)
         aval = ShapedArray(shape, aval.dtype, aval.weak_type)
-        sig = signature(aval, NamedSharding(mesh, axis_spec(axis, mesh.axis_names[0])), True)
+        own_sharding = NamedSharding(mesh, axis_spec(axis, mesh.axis_names[0]))
+        sig = signature(aval, own_sharding, True, varies=sig.varies if mesh.size > 1 else ())
     if not config.dialect.shard_map.pmap_results_wear_pmap_sharding:
         return sig
-    return signature(sig.aval, pmap_sharding(mesh, sig.aval.ndim, axis), True)
+    return signature(sig.aval, pmap_sharding(mesh, sig.aval.ndim, axis), True, varies=sig.varies)
 
 
 def pmap_sharding(mesh: Mesh, ndim: int, axis: Axis) -> Sharding:

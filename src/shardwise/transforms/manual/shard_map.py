@@ -19,6 +19,7 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.engine.array import ArrayImpl
+from shardwise.engine.replicas import under_signature
 from shardwise.engine.signature import signature
 from shardwise.ir import Array, ShapedArray, bind, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
@@ -102,8 +103,8 @@ def with_written_spec(x: Array, mesh: Any, spec: PartitionSpec, rules: Rules) ->
     if placed is None or not placed.same_placement(written.tiling(x.ndim)):  # automatic axes split it too
         return x
     worn = signature(x.aval, written, x.committed)
-    if worn.form is not x._sig.form:  # the other mesh has other axes, and so has a block over it
-        return ArrayImpl(worn, dense=x.dense, origin=x._known_origin)
+    if worn.form is not x._sig.form or x._sig.varies:  # another mesh may have other axes, and so has a block over it
+        return under_signature(x, worn)
     return ArrayImpl(worn, dense=x._dense, block=x._block, origin=x._known_origin)
 
 

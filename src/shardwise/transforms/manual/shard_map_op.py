@@ -16,7 +16,6 @@ from shardwise.ir.key_uses import called_uses
 from shardwise.ir.narrowed import narrow_call
 from shardwise.ir.op import Params, Types
 from shardwise.ops.control.bodies import program_effects
-from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.rules.derivative import later
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding.rule import Rule
@@ -116,9 +115,7 @@ def _partition(region: Any, eqn: Equation) -> None:
             whole = ((),) * result.aval.ndim
             atom, rest = body.reshard(atom, rest, whole, result.aval), whole
         layout = joined_dims(dims, rest)
-        extra = tuple(a for a in sorted(atom.aval.vma & manual) if not any(a in axes for axes in layout))
-        if extra:
-            atom = body.emit(first_replica, [atom], {"axes": extra})[0]
+        region.known.differs |= (atom.aval.vma & manual).difference(*layout)
         region.define(var, atom, layout)
 
 

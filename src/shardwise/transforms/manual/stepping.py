@@ -20,6 +20,7 @@ from shardwise.base import config
 from shardwise.base.shapes import DimAxes, Ndarray
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl
+from shardwise.engine.replicas import array_of_parts
 from shardwise.engine.signature import array_type, signature
 from shardwise.ir import (
     Array,
@@ -85,9 +86,9 @@ def step(
     crew = Crew() if outer is None else outer.crew
     crew.rendezvous.sizes.update(zip(axes, sizes, strict=True))
     group = SteppedCall(Runner() if outer is None else outer, int(np.prod(sizes, dtype=int)))
-    parts = [_split(v, dims, axes, sizes) for v, dims in zip(values, in_dims, strict=True)]
-    rests = [_automatic(v, whole, manual) for v in values]
     meshes = _sub_meshes(whole, axes)
+    parts = [_split(v, dims, axes, sizes, meshes) for v, dims in zip(values, in_dims, strict=True)]
+    rests = [_automatic(v, whole, manual) for v in values]
     workers = []
     for number, at in enumerate(np.ndindex(*sizes)):
         place = (outer.place if outer else frozenset()) | frozenset(zip(axes, at, strict=True))
@@ -163,13 +164,25 @@ def _sub_meshes(mesh: Mesh, axes: tuple[str, ...]) -> np.ndarray:
     return meshes
 
 
-def _split(value: Array, dims: DimAxes, axes: tuple[str, ...], sizes: tuple[int, ...]) -> Ndarray:
-    """The value's block over the manual axes, extent n along each: a view."""
+def _split(
+    value: Array, dims: DimAxes, axes: tuple[str, ...], sizes: tuple[int, ...], meshes: np.ndarray[Any, Any]
+) -> Ndarray:
+    """The value's block over the manual axes, extent n along each: a view, unless devices have copies of their own of the value."""
     assert isinstance(value, ArrayImpl)
     positions = tuple(tuple(axes.index(a) for a in split) for split in dims)
     form = block_form(value.shape, positions, sizes)
     block = form.from_dense(value.dense)
-    return np.broadcast_to(block, sizes + block.shape[len(sizes) :])
+    block = np.broadcast_to(block, sizes + block.shape[len(sizes) :])
+    if not value._sig.varies or not value.is_fully_replicated:
+        return block
+    own = {shard.device: shard.data for shard in value.addressable_shards}
+    block = block.copy()
+    for at in np.ndindex(*sizes):
+        copy = own.get(meshes[at].devices.flat[0])  # type: ignore[union-attr]
+        if copy is not None:
+            part = form.from_dense(copy.dense)
+            block[at] = part[tuple(i if n > 1 else 0 for i, n in zip(at, part.shape, strict=False))]
+    return block
 
 
 def _automatic(value: Array, mesh: Mesh, manual: frozenset[str]) -> DimAxes:
@@ -255,7 +268,6 @@ def _result(
     ways = [int(np.prod([mesh.shape[a] for a in split], dtype=int)) for split in dims]
     shape = tuple(n * w for n, w in zip(aval.shape, ways, strict=True))
     positions = tuple(tuple(axes.index(a) for a in split) for split in dims)
-    dense = block_form(shape, positions, sizes).to_dense(block)
     sharding = first.sharding
     rest = spec_dims(sharding.spec, len(shape)) if isinstance(sharding, NamedSharding) else ((),) * len(shape)
     entries = [m + r for m, r in zip(dims, rest, strict=True)]
@@ -265,4 +277,7 @@ def _result(
     placed = NamedSharding(mesh, PartitionSpec(*[e if len(e) > 1 else e[0] if e else None for e in entries]))
     vma = aval.vma - set(axes) if outer is not None else frozenset()
     own = array_type(shape, aval.dtype, aval.weak_type, placed).update(vma=vma)
-    return ArrayImpl(signature(own, placed, True), dense=dense)
+    sig = signature(own, placed, True)
+    if outer is None and axes == mesh.axis_names:
+        return array_of_parts(sig, [block[at] for at in np.ndindex(*sizes)])
+    return ArrayImpl(sig, dense=block_form(shape, positions, sizes).to_dense(block))
