@@ -89,6 +89,7 @@ INSIDE = tuple(
         "extend",
         "interpreters",
         "lib",
+        "experimental.array_serialization.stored_arrays",
         "experimental.mosaic",
         "experimental.pallas",
     )

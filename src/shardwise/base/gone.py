@@ -48,7 +48,6 @@ _OF_NUMPY: Final = {
 # Parts that cannot be imported either.
 ABSENT: Final = {
     "ffi": "there are no XLA custom calls; call the library through pure_callback",
-    "experimental.array_serialization.pytree_serialization": "save the leaves with array_serialization.serialization, or use orbax",
     "experimental.jax2tf": "there is no TensorFlow here; exchange arrays with dlpack",
     "experimental.host_callback": "it was replaced by pure_callback, io_callback and debug.callback",
     "experimental.maps": "xmap was replaced by shard_map",

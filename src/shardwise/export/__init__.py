@@ -5,6 +5,8 @@ and `Exported.mlir_module` is refused.
 """
 
 from shardwise.base.listing import package_listing as _listing
+from shardwise.base.tree_data import register_namedtuple_serialization as register_namedtuple_serialization
+from shardwise.base.tree_data import register_pytree_node_serialization as register_pytree_node_serialization
 from shardwise.export.exported import Exported as Exported
 from shardwise.export.exported import default_export_platform as default_export_platform
 from shardwise.export.exported import deserialize as deserialize
@@ -20,7 +22,5 @@ from shardwise.export.scopes import SymbolicScope as SymbolicScope
 from shardwise.export.scopes import is_symbolic_dim as is_symbolic_dim
 from shardwise.export.scopes import symbolic_args_specs as symbolic_args_specs
 from shardwise.export.scopes import symbolic_shape as symbolic_shape
-from shardwise.export.trees import register_namedtuple_serialization as register_namedtuple_serialization
-from shardwise.export.trees import register_pytree_node_serialization as register_pytree_node_serialization
 
 __dir__ = _listing(__name__)

@@ -22,6 +22,7 @@ from shardwise.base.tree import (
     tree_map,
     tree_unflatten,
 )
+from shardwise.base.tree_data import tree_as_data, tree_from_data
 from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.inspection import ShapeDtypeStruct
@@ -31,7 +32,6 @@ from shardwise.export.dims import SymbolicDim, evaluate_size
 from shardwise.export.safety_checks import DisabledSafetyCheck
 from shardwise.export.scopes import SymbolicScope, solve_sizes
 from shardwise.export.templates import array_type
-from shardwise.export.trees import tree_as_data, tree_from_data
 from shardwise.ir import ShapedArray, eval_program
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, Sharding

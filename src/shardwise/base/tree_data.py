@@ -99,10 +99,10 @@ def register_namedtuple_serialization(nodetype: T, *, serialized_name: str) -> T
     if not (issubclass(nodetype, tuple) and isinstance(names, tuple) and all(isinstance(n, str) for n in names)):
         raise ValueError(f"{nodetype} is no namedtuple: use register_pytree_node_serialization for other classes.")
 
-    Made: Any = nodetype
+    NodeClass: Any = nodetype
 
     def build(keys: Any, children: Sequence[Any]) -> Any:
-        return Made(**dict(zip(keys, children, strict=True)))
+        return NodeClass(**dict(zip(keys, children, strict=True)))
 
     return register_pytree_node_serialization(
         nodetype,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from shardwise import tree_util
+from shardwise.base.tree_data import tree_as_data, tree_from_data
 from shardwise.export import register_namedtuple_serialization, register_pytree_node_serialization
-from shardwise.export.trees import tree_as_data, tree_from_data
 
 
 class Pair(NamedTuple):
