@@ -94,6 +94,28 @@ def test_a_call_with_more_to_do_has_the_best_code_at_once():
     assert calls_that_pay(SUM, 1e9) == 0
 
 
+def test_a_thread_that_compiles_ahead_makes_the_same_code_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatch):
+    host, text = llvm._need(), SUM.format(scale=1.5)
+    assert llvm._compile_beside(host, text) == host.compiler().compiled(text)
+    behind = host.compiler().behind()
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(ir: str) -> bytes:
+        entered.set()
+        assert leave.wait(20) and behind is not None
+        return behind(ir)
+
+    monkeypatch.setattr(host.compiler(), "_behind", slow)
+    monkeypatch.setattr(llvm.kernel_store, "load", lambda origin: None)  # other threads have another folder
+    monkeypatch.setattr(llvm.kernel_store, "save", lambda origin, code: None)
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(llvm.compile_function, "sum", text, ahead=True)
+        assert entered.wait(20)
+        assert called(made(3.0, math.inf)) == 30.0  # LLVM is at work for another module
+        leave.set()
+        assert called(ahead.result()) == 15.0 == called(made(1.5, math.inf))
+
+
 def test_drafts_are_kept_on_disk_and_so_is_what_replaces_them(monkeypatch: pytest.MonkeyPatch):
     code = made(2.0)
     text = SUM.format(scale=2.0)

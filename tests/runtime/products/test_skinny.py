@@ -119,7 +119,7 @@ def test_what_is_made_before_the_first_call(turned, sizes, made, monkeypatch):
         pytest.skip("NumPy's products serve")
     found = []
     monkeypatch.setattr(skinny, "start_thread", lambda work, *args: work(*args))
-    monkeypatch.setattr(skinny, "function", lambda *args: found.append("function"))
+    monkeypatch.setattr(skinny, "function", lambda *args, ahead: found.append("function"))
     monkeypatch.setattr(blas, "prepare", lambda: found.append("library"))
     prepare: Any = skinny.prepare
     prepare.cache_clear()

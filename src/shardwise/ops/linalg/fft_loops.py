@@ -10,18 +10,20 @@ Elements that lie side by side in memory become lanes by transposing squares; al
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import free_lock
 from shardwise.base.shapes import Ndarray, Shape
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call, Function, Kernel, lanes_of
-from shardwise.runtime.machine import Lane, available, itemsize, thread_count
+from shardwise.runtime.machine import Lane, available, itemsize, start_thread, thread_count
 from shardwise.runtime.memory import pool
 
 _PARTS = {"complex64": "float32", "complex128": "float64"}
@@ -84,8 +86,11 @@ def transform(x: Ndarray, lengths: Sequence[int], inverse: bool) -> Ndarray:
     out = pool.empty(x.shape, x.dtype)
     part = _PARTS[x.dtype.name]
     lanes = lanes_of(part)
-    for d in range(x.ndim - 1, x.ndim - 1 - len(lengths), -1):
-        form = RadixForm(x.shape[d], part, lanes, inverse, d < x.ndim - 1)
+    dims = range(x.ndim - 1, x.ndim - 1 - len(lengths), -1)
+    forms = [RadixForm(x.shape[d], part, lanes, inverse, d < x.ndim - 1) for d in dims]
+    for form in dict.fromkeys(forms[1:]):  # while the first dim is transformed
+        _make_radix_loop(form)[0].expect(_DRAFT * x.size)
+    for d, form in zip(dims, forms, strict=True):
         _run(form, x if not form.across else out, out, x.shape, d)
     return out
 
@@ -103,21 +108,42 @@ def _run(form: RadixForm, x: Ndarray, out: Ndarray, shape: Shape, d: int) -> Non
     job = (outer * parts, count, chunk, parts, n * inner * size, step, inner * size)
     scratch = pool.empty((threads * n * form.cell,), np.uint8)
     kernel, factors, places = _make_radix_loop(form)
-    call = Call(kernel(_DRAFT * x.size), job, len(_POINTERS), threads)
+    call = Call(kernel.get(_DRAFT * x.size), job, len(_POINTERS), threads)
     call(*map(address, (x, out, scratch, factors, places)))
 
 
 @recent(64)
-def _make_radix_loop(form: RadixForm) -> tuple[Callable[[float], Kernel], Ndarray, Ndarray]:
+def _make_radix_loop(form: RadixForm) -> tuple[_Kernel, Ndarray, Ndarray]:
     """The function, the factors of all steps, and where the results lie after them."""
-    found: list[Kernel] = []
+    return _Kernel(form), _factors(form), _places(form)
 
-    def kernel(slower: float) -> Kernel:
-        if not found:
-            found.append(_Unit(form).function().compile_function(slower))
-        return found[0]
 
-    return kernel, _factors(form), _places(form)
+class _Kernel:
+    """The function of a form, made when it is first needed, or ahead of that."""
+
+    def __init__(self, form: RadixForm) -> None:
+        self._form = form
+        self._lock = free_lock()
+        self._made: Kernel | None = None
+        self._expected = False
+
+    def get(self, slower: float, ahead: bool = False) -> Kernel:
+        """The function; `slower`: nanoseconds that its first call would take longer as a draft."""
+        if self._made is None:
+            with self._lock:
+                if self._made is None:
+                    self._made = _Unit(self._form).function().compile_function(slower, ahead)
+        return self._made
+
+    def expect(self, slower: float) -> None:
+        """Have it made in another thread."""
+        if self._made is None and not self._expected:
+            self._expected = True
+            start_thread(self._make_ahead, slower)
+
+    def _make_ahead(self, slower: float) -> None:
+        with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the transform that needs it will raise
+            self.get(slower, ahead=True)
 
 
 def _factors(form: RadixForm) -> Ndarray:

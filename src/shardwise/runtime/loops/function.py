@@ -55,9 +55,11 @@ class Function(Writer):
         signature = f"define void @{name}(ptr noalias %job, ptr noalias %pointers, ptr %counter)"
         return module(self, f"{signature} #0 {{\n{self.body()}\n  ret void\n}}")
 
-    def compile_function(self, slower: float = math.inf) -> Kernel:
-        """The function in machine code; `slower`: nanoseconds that the first call would take longer as a draft."""
-        return llvm.compile_kernel("kernel", self.text(), slower)
+    def compile_function(self, slower: float = math.inf, ahead: bool = False) -> Kernel:
+        """The function in machine code; `slower`: nanoseconds that the first call would take longer as a draft; `ahead`: as in
+        `llvm.compile_function`.
+        """
+        return llvm.compile_kernel("kernel", self.text(), slower, ahead)
 
 
 def module(w: Writer, definition: str) -> str:

@@ -65,13 +65,13 @@ class Table:
         self, w: Writer, form: TableForm, numbers: Sequence[str], dtype: str, tile: Shape, steps: Steps
     ) -> None:
         self.w, self.form, self.dtype, self.tile, self.steps = w, form, dtype, tile, steps
-        spread = [w.convert(w.splat(number, "int64"), form.index) for number in numbers]
+        spread = [w.splat_as(number, form.index) for number in numbers]
         self._bounds = list(zip(spread[::3], spread[1::3], spread[2::3], strict=True))
         self._zero = w.constant(0, form.index)
         self._lanes: Lane | None = None
         if len(tile) == 1 and steps[0] != 0:
-            step = w.splat(w.integer("sdiv", steps[0], itemsize(dtype)), "int64")
-            self._lanes = w.mul(w.sequence(form.index), w.convert(step, form.index))
+            step = w.splat_as(w.integer("sdiv", steps[0], itemsize(dtype)), form.index)
+            self._lanes = w.mul(w.sequence(form.index), step)
 
     def read(self, place: str, positions: Sequence[Lane], read: ElementRead, same: Sequence[bool]) -> Lane:
         """The elements at positions from `place` on, which has the element at position 0; `same`, per position: all lanes have it."""

@@ -9,8 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from shardwise.runtime.machine.flow import Flow
+from shardwise.runtime.machine.flow import Flow, flat
 from shardwise.runtime.machine.lane import SHORT, TYPES, Lane, complex_bits, scalar_text
+from shardwise.runtime.machine.odd_widths import carry_whole, is_odd, shuffle
 
 _HAS_PARTS = "lanes of complex values hold bits: take_apart gives the parts, with which one computes"
 
@@ -34,6 +35,11 @@ class Arithmetic(Flow):
         return self
 
     # -- text ------------------------------------------------------------------------------------------------------------
+
+    def body(self) -> str:
+        if any(map(is_odd, self._by_width)):
+            return "\n".join(carry_whole(flat(self.lines)))
+        return super().body()
 
     def vector(self, type: str) -> str:
         """The LLVM type of a vector of `type`."""
@@ -81,6 +87,12 @@ class Arithmetic(Flow):
         first = self.let(f"insertelement {v} poison, {TYPES[dtype]} {scalar}, i64 0", dtype)
         return self.let(f"shufflevector {v} {first.ref}, {v} poison, <{self.width} x i32> zeroinitializer", dtype)
 
+    def splat_as(self, number: str, dtype: str) -> Lane:
+        """An i64 in every lane, as an integer of at most as many bits."""
+        if TYPES[dtype] != "i64":
+            number = self.value(f"trunc i64 {number} to {TYPES[dtype]}")
+        return self.splat(number, dtype)
+
     # -- instructions ----------------------------------------------------------------------------------------------------
 
     def parts_of(self, x: Lane) -> tuple[Lane, Lane]:
@@ -109,6 +121,12 @@ class Arithmetic(Flow):
     def join_parts(self, parts: Sequence[Lane]) -> Lane:
         """The lanes that `take_apart` gave."""
         return self.complex_of(*parts) if len(parts) == 2 else parts[0]
+
+    def resize(self, x: Lane, lanes: int, wanted: int) -> Lane:
+        """The first lanes of a vector; where more are wanted than it has, the last ones hold anything."""
+        if lanes == wanted:
+            return x
+        return self.let(shuffle(x.ref, (lanes, x.type), wanted), x.dtype)
 
     def _take_lanes(self, first: str, second: str, places: Sequence[int], n: int, dtype: str) -> Lane:
         """Lanes of two vectors of `n` floats."""
@@ -367,11 +385,7 @@ class Arithmetic(Flow):
                 for a, b in zip(parts[::2], parts[1::2], strict=True)
             ]
             lanes *= 2
-        if lanes > self.width:
-            places = ", ".join(f"i32 {i}" for i in range(self.width))
-            v = f"<{lanes} x {x.type}>"
-            return self.let(f"shufflevector {v} {parts[0]}, {v} poison, <{self.width} x i32> <{places}>", x.dtype)
-        return Lane(parts[0], x.dtype)
+        return self.resize(Lane(parts[0], x.dtype), lanes, self.width)
 
     def _part(self, x: Lane, k: int, lanes: int) -> str:
         """The k-th group of `lanes` lanes."""

@@ -62,7 +62,7 @@ class Flow:
 
     def body(self) -> str:
         """The lines that were written."""
-        return "\n".join(_flat(self.lines))
+        return "\n".join(flat(self.lines))
 
     # -- integers --------------------------------------------------------------------------------------------------------
 
@@ -312,9 +312,10 @@ def is_known(x: str) -> bool:
     return not x.startswith("%")
 
 
-def _flat(lines: Iterable[Any]) -> Iterable[str]:
+def flat(lines: Iterable[Any]) -> Iterable[str]:
+    """The lines, those of slots among them."""
     for line in lines:
         if isinstance(line, str):
             yield line
         else:
-            yield from _flat(line)
+            yield from flat(line)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from shardwise.runtime.machine.arithmetic import Arithmetic
 from shardwise.runtime.machine.flow import RARE
 from shardwise.runtime.machine.lane import STORED, TYPES, Lane
+from shardwise.runtime.machine.odd_widths import whole_width
 
 
 class Lanes(Arithmetic):
@@ -145,8 +146,9 @@ class Lanes(Arithmetic):
 
     def each(self, function: str, *args: Lane) -> Lane:
         """An outside `function` of every lane, one after the other: for what has no vector form, and rare cases."""
-        x = args[0]
-        v, t, n = self.vector(x.type), x.type, self.width
+        t, n = args[0].type, self.width
+        full = whole_width(n)  # vectors of other widths are handed over lane by lane
+        v = f"<{full} x {t}>"
         self.declare(function, f"declare {t} @{function}({', '.join([t] * len(args))})")
         name = f"each.{function}.{n}"  # one module may have vectors of several widths
         takes = ", ".join(f"{v} %x{i}" for i in range(len(args)))
@@ -161,7 +163,8 @@ class Lanes(Arithmetic):
         (out,) = w.loop(0, n, lane, [(v, "poison")])
         w.line(f"ret {v} {out}")
         self.declare(name, f"define internal {v} @{name}({takes}) noinline #0 {{\n{w.body()}\n}}")
-        return self.let(f"call {v} @{name}({', '.join(f'{v} {a.ref}' for a in args)})", x.dtype)
+        given = ", ".join(f"{v} {self.resize(a, n, full).ref}" for a in args)
+        return self.resize(self.let(f"call {v} @{name}({given})", args[0].dtype), full, n)
 
     def some(self, mask: Lane) -> str:
         """Whether the bool is set in any lane: an i1."""

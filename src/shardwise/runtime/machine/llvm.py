@@ -76,7 +76,8 @@ class _Compiler:
         return self._drafted(ir)
 
     def behind(self) -> Callable[[str], bytes] | None:
-        """A function that does as `compiled`, for one other thread, which need not hold the lock when it calls it. None if only one can."""
+        """A function that does as `compiled`, for one other thread at a time, which need not hold the lock when it calls it. None if only
+        one can."""
         if self._behind is None and (made := self._made.another()) is not None:
             _, self._behind = made.machine(self._names)
         return self._behind
@@ -229,7 +230,7 @@ def _need() -> _Host:
 _in_work: dict[bytes, threading.Lock] = {}  # by the hash of the text
 
 
-def compile_function(name: str, ir: str, slower: float = math.inf) -> CompiledFunction:
+def compile_function(name: str, ir: str, slower: float = math.inf, ahead: bool = False) -> CompiledFunction:
     """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text.
 
     What is not used by any function any more leaves the memory: keep the answer, or what its `as_ctypes` gives.
@@ -240,6 +241,7 @@ def compile_function(name: str, ir: str, slower: float = math.inf) -> CompiledFu
         slower: nanoseconds that the first call would take longer as a draft: code that takes LLVM a quarter of the time, with the same
             results. Where a draft pays, it does until it was called so often that it does not; then better code is made in the
             background and takes its place. Not finite: the best code at once.
+        ahead: by a thread that makes what others will ask for: LLVM works for them meanwhile.
     """
     import hashlib  # as in kernel_store
 
@@ -252,7 +254,7 @@ def compile_function(name: str, ir: str, slower: float = math.inf) -> CompiledFu
             with _in_work.setdefault(key, free_lock()):  # threads that meet here share what the first one makes
                 owner = _modules.get(key)
                 if owner is None:
-                    owner = _modules[key] = _draft(host, ir, calls) or _best(host, ir)
+                    owner = _modules[key] = _draft(host, ir, calls) or _best(host, ir, ahead)
         finally:
             _in_work.pop(key, None)
     if not calls and isinstance(owner, MachineCode) and drafts.take(owner):
@@ -267,14 +269,26 @@ def kept_function(name: str, ir: str) -> CompiledFunction | None:
     return None if code is None else compile_function(name, ir)
 
 
-def _best(host: _Host, ir: str) -> LoadedCode:
+def _best(host: _Host, ir: str, ahead: bool = False) -> LoadedCode:
     origin = f"{host.version}\n{ir}"
     code = kernel_store.load(origin)
     if code is None:
-        with _lock:
-            code = host.compiler().compiled(ir)
+        code = _compile_beside(host, ir) if ahead else None
+        if code is None:
+            with _lock:
+                code = host.compiler().compiled(ir)
         kernel_store.save(origin, code)
     return _load_code(host, code)
+
+
+def _compile_beside(host: _Host, ir: str) -> bytes | None:
+    """The best object code, made while others compile; None where that cannot be, or as the process ends."""
+    with _lock:
+        compiled = host.compiler().behind()
+    if compiled is None:
+        return None
+    with drafts.working:
+        return None if drafts.ending else compiled(ir)
 
 
 def _draft(host: _Host, ir: str, calls: int) -> LoadedCode | None:
@@ -302,25 +316,20 @@ def _draft(host: _Host, ir: str, calls: int) -> LoadedCode | None:
 
 
 def _improve_draft(host: _Host, ir: str) -> LoadedCode | None:
-    """The best code, made by the thread that improves drafts; others compile meanwhile."""
+    """The best code, made by the thread that improves drafts."""
     origin = f"{host.version}\n{ir}"
     code = kernel_store.load(origin)
     if code is None:
-        with _lock:
-            compiled = host.compiler().behind()
-        if compiled is None:
+        code = _compile_beside(host, ir)
+        if code is None:
             return None
-        with drafts.working:
-            if drafts.ending:
-                return None
-            code = compiled(ir)
         kernel_store.save(origin, code)
     return _load_code(host, code)
 
 
-def compile_kernel(name: str, ir: str, slower: float = math.inf) -> Callable[..., None]:
+def compile_kernel(name: str, ir: str, slower: float = math.inf, ahead: bool = False) -> Callable[..., None]:
     """The function ``name(job, pointers, counter)`` of a module, which is called without the GIL with three addresses."""
-    return compile_function(name, ir, slower).as_ctypes(_KERNEL)
+    return compile_function(name, ir, slower, ahead).as_ctypes(_KERNEL)
 
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)

@@ -193,6 +193,8 @@ class _Maker:
             if v not in self.slots:
                 self._own(v, most * v.aval.dtype.itemsize)
         met = replace(met, streaming=self._streams(met, found))
+        sizes = len(found[0].rows), len(found[0].columns), plan.depth
+        _expect(called, self.dtype.char, left.flag, right.flag, *sizes)  # while the group's loop is made
         groups: dict[Shape, Calls] = {}
         for panel in found:
             if panel.extents not in groups:
@@ -203,6 +205,8 @@ class _Maker:
                 groups[panel.extents] = group
         self._own("spare", max(g.bytes for g in groups.values()))
         gemm = partial(_function, called, self.dtype.char)
+        if second is not None and later is not None:  # while another thread may still make the first one's function
+            gemm(blas.PLAIN, later.flag, sizes[0], second.columns, second.depth)
         for panel in found:
             group = groups[panel.extents]
             (call,) = group.calls
@@ -296,6 +300,14 @@ class _Maker:
             flags, sizes = (blas.PLAIN, right.flag), (len(rows), plan.columns, plan.depth)
             steps = plan.depth, right.step, plan.columns
             self.records.product(gemm(*flags, *sizes), flags, sizes, a, b, to, steps)
+
+
+def _expect(called: blas.Convention, char: str, left: int, right: int, m: int, n: int, k: int) -> None:
+    """Have the function for such products made, or its library loaded, in another thread."""
+    if shallow.fits(char, left, m, n, k):
+        shallow.prepare(char, left, right, min(n, shallow.WIDEST + 1), ctypes.sizeof(called.integer))
+    else:
+        blas.prepare()
 
 
 def _function(called: blas.Convention, char: str, left: int, right: int, m: int, n: int, k: int) -> int:

@@ -76,12 +76,12 @@ def pays_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
     return few and char in _CHARS and m * n * k > (costs.SHALLOW_COLD_FROM if n > WIDEST else costs.SHALLOW_NARROW_FROM)
 
 
-def function(char: str, left: int, right: int, n: int, integer_size: int, work: float) -> int:
+def function(char: str, left: int, right: int, n: int, integer_size: int, work: float, ahead: bool = False) -> int:
     """The address of the function for operands that lie plain or transposed, as the library's flags say, and `n` columns. `work`:
-    multiplications.
+    multiplications; `ahead`: as in `llvm.compile_function`.
     """
     text = _module(char, registers(char, n), left == blas.TRANSPOSED, right == blas.TRANSPOSED, 8 * integer_size)
-    compiled = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
+    compiled = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work, ahead)
     return _alive.setdefault(text, compiled).address
 
 
@@ -97,7 +97,7 @@ def prepare(char: str, left: int, right: int, n: int, integer_size: int) -> None
 def _prepare_kernel(char: str, left: int, right: int, n: int, integer_size: int) -> None:
     with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the product that needs it will raise
         if llvm.available():
-            function(char, left, right, n, integer_size, math.inf)
+            function(char, left, right, n, integer_size, math.inf, ahead=True)
 
 
 @functools.cache

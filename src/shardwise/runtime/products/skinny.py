@@ -57,12 +57,13 @@ def pays(char: str, right: int, m: int, n: int, k: int, step: int) -> bool:
     return not shallow and k >= costs.SKINNY_DEPTH and m * k * n > costs.SKINNY_FROM and 1 < m <= costs.SKINNY_MOST
 
 
-def function(char: str, left: int, m: int, integer_size: int, work: float) -> int:
-    """The address of the function for `m` rows that lie plain or transposed, as the library's flag `left` says. `work`: multiplications."""
+def function(char: str, left: int, m: int, integer_size: int, work: float, ahead: bool = False) -> int:
+    """The address of the function for `m` rows that lie plain or transposed, as the library's flag `left` says. `work`: multiplications;
+    `ahead`: as in `llvm.compile_function`."""
     held = registers(char)
     tiles = -(-m // held.rows)
     text = _module(char, held, left == blas.TRANSPOSED, -(-m // tiles), 8 * integer_size)
-    compiled = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
+    compiled = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work, ahead)
     return _alive.setdefault(text, compiled).address
 
 
@@ -79,7 +80,7 @@ def _prepare_kernel(char: str, left: int, m: int, n: int, k: int, integer_size: 
         blas.prepare()
     elif m * n * k >= costs.SKINNY_NO_DRAFT:
         with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the product that needs it will raise
-            function(char, left, m, integer_size, math.inf)
+            function(char, left, m, integer_size, math.inf, ahead=True)
 
 
 _alive: dict[str, llvm.CompiledFunction] = {}

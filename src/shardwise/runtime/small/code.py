@@ -260,6 +260,5 @@ class Code(Writer):
             takes = ", ".join(f"{self.vector(x.type)} %x{i}" for i, x in enumerate(lanes))
             result = self.vector(TYPES[dtype])
             w.line(f"ret {result} {out.ref}")
-            body = "\n".join(w.lines)
-            self.declare(name, f"define internal {result} @{name}({takes}) noinline #0 {{\n{body}\n}}")
+            self.declare(name, f"define internal {result} @{name}({takes}) noinline #0 {{\n{w.body()}\n}}")
         return name
