@@ -358,11 +358,16 @@ class _Graph:
         numbers: dict[tuple[tuple[bool, ...], frozenset[str]], int] = {}
         limits = [numbers.setdefault(pair, len(numbers)) for pair in zip(self.closed, self.banned, strict=True)]
         steps: dict[Any, list[tuple[int, DimAxes]]] = {}
-        live = [any(d) for d in dims]
+        users, is_split, reached = self.users, [any(d) for d in dims], bytearray(len(nodes))
+        for i, n in [(i, n) for i, split in enumerate(is_split) if split for n in users[i]]:
+            reached[n] = 1
         wishes = set(self.wishes)  # wishes come first, then program order; the top of the stack is its end
         order = [*(n for n in range(len(nodes) - 1, -1, -1) if n not in wishes), *reversed(self.wishes)]
-        for level in LEVELS:
-            stack = [n for n in order if level in nodes[n][0].turns]
+        stacks: dict[int, list[int]] = {level: [] for level in LEVELS}
+        for n in order:
+            for level in nodes[n][0].turns:
+                stacks[level].append(n)
+        for level, stack in stacks.items():
             is_queued = bytearray(len(nodes))
             for n in stack:
                 is_queued[n] = 1
@@ -370,7 +375,7 @@ class _Graph:
                 n = stack.pop()
                 is_queued[n] = 0
                 flow, ids = nodes[n]
-                if not flow.levels[level] or not any([live[i] for i in ids]):
+                if not reached[n] or not flow.levels[level]:
                     continue
                 before = [dims[i] for i in ids]
                 key = (flow, level, *before, *[limits[i] for i in ids])
@@ -378,20 +383,21 @@ class _Graph:
                 if growth is None:
                     closed_dims, banned_axes = [self.closed[i] for i in ids], [self.banned[i] for i in ids]
                     growth = steps[key] = extend(flow, level, before, closed_dims, banned_axes, self.mesh)
-                again: list[int] = []
                 for t, layout in growth:
                     i = ids[t]
+                    again: Sequence[int] = (n,)  # if the op uses the value twice: with the value's new layout
                     if dims[i] is before[t]:
                         dims[i] = layout
-                        live[i] = True
                         # Visit the first user in program order next, and the op that makes the value after its users.
-                        again += [m for m in (self.users[i][0], *self.users[i][:0:-1]) if m != n]
-                    else:  # the op uses the value twice: visit the op again with the value's new layout
-                        again.append(n)
-                for m in again:
-                    if not is_queued[m]:
-                        is_queued[m] = 1
-                        stack.append(m)
+                        again = [m for m in (users[i][0], *users[i][:0:-1]) if m != n]
+                        if not is_split[i]:
+                            is_split[i] = True
+                            for m in users[i]:
+                                reached[m] = 1
+                    for m in again:
+                        if not is_queued[m]:
+                            is_queued[m] = 1
+                            stack.append(m)
 
 
 # -- identities ------------------------------------------------------------------------------------
