@@ -359,8 +359,9 @@ class _Graph:
         limits = [numbers.setdefault(pair, len(numbers)) for pair in zip(self.closed, self.banned, strict=True)]
         steps: dict[Any, list[tuple[int, DimAxes]]] = {}
         users, is_split, reached = self.users, [any(d) for d in dims], bytearray(len(nodes))
-        for i, n in [(i, n) for i, split in enumerate(is_split) if split for n in users[i]]:
-            reached[n] = 1
+        for i, split in enumerate(is_split):
+            for n in users[i] if split else ():
+                reached[n] = 1
         wishes = set(self.wishes)  # wishes come first, then program order; the top of the stack is its end
         order = [*(n for n in range(len(nodes) - 1, -1, -1) if n not in wishes), *reversed(self.wishes)]
         stacks: dict[int, list[int]] = {level: [] for level in LEVELS}
