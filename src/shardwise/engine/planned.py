@@ -59,7 +59,7 @@ def install_recorder(new: Recorder | None) -> Recorder | None:
 # -- processes that the program of a planned run starts -----------------------------------------------------------------------
 
 _FROM = "SHARDWISE_PLANNED_ON"  # a variable of the environment, which they inherit
-_told = False
+_has_told = False
 
 
 @contextmanager
@@ -74,10 +74,10 @@ def mark_children(machine: str) -> Generator[None]:
 
 def tell_of_parent() -> None:
     """In a process that a planned run has started, say once that it is none itself."""
-    global _told
-    if _told or _FROM not in os.environ:
+    global _has_told
+    if _has_told or _FROM not in os.environ:
         return
-    _told = True
+    _has_told = True
     print(
         f"shardwise: process {os.getpid()} was started by a run planned for {os.environ[_FROM]}. It computes, with the devices of this "
         "machine, and nothing of it is in the plan: to see what it needs, plan the program that it runs.",

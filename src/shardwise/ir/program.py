@@ -108,10 +108,10 @@ class Program:
             holds: dict[int, bool] = {}  # by id of the params: many equations have the same
             places: list[int] = []
             for i, eqn in enumerate(self.equations):
-                held = holds.get(id(eqn.params))
-                if held is None:
-                    held = holds[id(eqn.params)] = bool(subprograms(eqn.params))
-                if held:
+                has_program = holds.get(id(eqn.params))
+                if has_program is None:
+                    has_program = holds[id(eqn.params)] = bool(subprograms(eqn.params))
+                if has_program:
                     places.append(i)
             object.__setattr__(self, "_holders", tuple(places))
             return tuple(places)

@@ -38,8 +38,10 @@ def sizes_of_product(op: Op, in_types: Types, out: ShapedArray, params: Params) 
             n *= size
         else:
             m *= size
-    kept = {f for dim in rule.outputs[0] for f in dim}
-    k = math.prod([size for size, dim in zip(in_types[1].shape, rule.inputs[1], strict=True) if not kept & set(dim)])
+    kept_factors = {f for dim in rule.outputs[0] for f in dim}
+    k = math.prod(
+        [size for size, dim in zip(in_types[1].shape, rule.inputs[1], strict=True) if not kept_factors & set(dim)]
+    )
     base, inner, _ = unwrap_op(op, params)
     if base.grouped is None:
         return ProductSizes(batch, m, n, k)

@@ -45,7 +45,7 @@ class MeshPlacement:
 
     machine: Machine
     segments: Mapping[str, tuple[Segment, ...]]
-    crossings: dict[Any, Any] = field(default_factory=dict, compare=False)
+    crossings: dict[Any, Any] = field(default_factory=dict[Any, Any], compare=False)
 
     def of(self, axes: Sequence[str]) -> tuple[Segment, ...]:
         """The segments of these axes together, as one group of devices; those of a dim that follow each other are joined."""
