@@ -149,6 +149,25 @@ def test_bad_input(plan, source, words, status, message):
     assert message in done.stderr
 
 
+LOADERS = """
+import multiprocessing as m, sys, jax, jax.numpy as jnp, numpy as np
+double = jax.jit(lambda x: 2 * x)
+def load(i): return float(double(np.float32(i))) if i < 0 else i
+if __name__ == "__main__":
+    for start in ("fork", "spawn"):
+        with m.get_context(start).Pool(1) as pool:
+            print(start, pool.map(load, [3, -3]), flush=True)
+    print(jax.jit(lambda x: x @ x)(jnp.ones((8, 8))).shape)
+"""
+
+
+def test_processes_that_the_program_starts(plan):
+    """Data loaders give their data. A process of its own computes and says so; a forked one is planned as its parent is."""
+    done = plan(LOADERS, "--on", "v5e-8")
+    assert done.stdout.startswith("fork [3, 0.0]\nspawn [3, -6.0]\n(8, 8)\n<lambda> on v5e-8"), done.stderr
+    assert done.stderr.count("was started by a run planned for v5e-8. It computes") == 1 and done.returncode == 0
+
+
 def test_the_plan_is_shown_though_the_program_fails_later(plan):
     done = plan(PROGRAM + "\nraise OSError('disk is full')\n", "--on", "v5p-256", 1)
     assert done.returncode == 1 and "OSError: disk is full" in done.stderr

@@ -17,7 +17,7 @@ from typing import Any
 from shardwise.cli.endings import Output, Report, report_at_exit
 from shardwise.cli.program import UsageError, UserProgram, add_program, own_words, prepare, run_to_end
 from shardwise.engine.data_free import DataFree
-from shardwise.engine.planned import free_memory
+from shardwise.engine.planned import free_memory, mark_children
 from shardwise.planner import Machine, Plan
 
 try:
@@ -165,7 +165,8 @@ def carry_out(options: argparse.Namespace) -> int:
         return _read_as_zeros(run.last_read) if run.last_read and _may_be_of_values(error) else ""
 
     try:
-        return run_observed(program, options, report, advice)
+        with mark_children(run.machine.name):
+            return run_observed(program, options, report, advice)
     finally:
         planned.__exit__(None, None, None)
 

@@ -19,7 +19,7 @@ from shardwise.engine.data_free import DataFree, Request
 from shardwise.engine.executable import Call, Executable, look_ahead
 from shardwise.engine.guards import watch_keys
 from shardwise.engine.placement import derive_sharding, incompatible_devices, on_mesh
-from shardwise.engine.planned import recorder
+from shardwise.engine.planned import recorder, tell_of_parent
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Branches, Equation, Program, ShapedArray, Var, region_of, subprograms, verify
 from shardwise.ops.devices.layout import spec_axes
@@ -83,6 +83,8 @@ def compile_program(
     given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
     devices, is_committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
     without_data = recorder() is not None or devices[0].client.stands_for_all
+    if jitted and not without_data:
+        tell_of_parent()
     if runs and not without_data:
         look_ahead(program)  # loads libraries while the passes run
     meshes = _meshes(program, devices, in_sigs, out_shardings, inner_shardings, default_mesh)

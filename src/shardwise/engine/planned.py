@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from shardwise.base.config import Setting
@@ -52,6 +54,35 @@ def install_recorder(new: Recorder | None) -> Recorder | None:
     before = _recorder.value
     _recorder.set_global(new)
     return before
+
+
+# -- processes that the program of a planned run starts -----------------------------------------------------------------------
+
+_FROM = "SHARDWISE_PLANNED_ON"  # a variable of the environment, which they inherit
+_has_told = False
+
+
+@contextmanager
+def mark_children(machine: str) -> Generator[None]:
+    """Let processes that are started inside know that a run planned for this machine has started them."""
+    os.environ[_FROM] = machine
+    try:
+        yield
+    finally:
+        os.environ.pop(_FROM, None)
+
+
+def tell_of_parent() -> None:
+    """In a process that a planned run has started, say once that it is none itself."""
+    global _has_told
+    if _has_told or _FROM not in os.environ:
+        return
+    _has_told = True
+    print(
+        f"shardwise: process {os.getpid()} was started by a run planned for {os.environ[_FROM]}. It computes, with the devices of this "
+        "machine, and nothing of it is in the plan: to see what it needs, plan the program that it runs.",
+        file=sys.stderr,
+    )
 
 
 def check_attached(sharding: Sharding) -> None:

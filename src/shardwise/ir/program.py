@@ -99,6 +99,23 @@ class Program:
     num_consts: int = 0
     name: str = "f"
     _effects: bool | None = field(default=None, init=False)  # once it was asked for
+    _holders: tuple[int, ...] | None = field(default=None, init=False)  # likewise
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """The positions of the equations whose params hold programs."""
+        if self._holders is None:
+            holds: dict[int, bool] = {}  # by id of the params: many equations have the same
+            places: list[int] = []
+            for i, eqn in enumerate(self.equations):
+                has_program = holds.get(id(eqn.params))
+                if has_program is None:
+                    has_program = holds[id(eqn.params)] = bool(subprograms(eqn.params))
+                if has_program:
+                    places.append(i)
+            object.__setattr__(self, "_holders", tuple(places))
+            return tuple(places)
+        return self._holders
 
     @property
     def has_effects(self) -> bool:
@@ -208,13 +225,12 @@ class ProgramMap:
 
     def inside(self, program: Program) -> Program:
         """The program with the programs in its equations changed; the program itself if none changes."""
-        params_by_id = self._params
         new: dict[int, Equation] = {}
-        for i, eqn in enumerate(program.equations):
-            params = eqn.params
-            new_params = params_by_id.get(id(params)) or self._mapped_params(eqn)
-            if new_params[1] is not params:
-                new[i] = Equation(eqn.op, eqn.inputs, eqn.outputs, new_params[1], eqn.source)
+        for i in program.holders:
+            eqn = program.equations[i]
+            new_params = self.params_of(eqn)
+            if new_params is not eqn.params:
+                new[i] = Equation(eqn.op, eqn.inputs, eqn.outputs, new_params, eqn.source)
         if not new:
             return program
         equations = list(program.equations)

@@ -132,7 +132,7 @@ class ProgramTrace(Trace):
             raise unexpected_tracer(x, self.name)
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        atoms = tuple(self.atom(a) for a in args)
+        atoms = tuple([self.atom(a) for a in args])
         outs = self.emit(op, atoms, params)
         tracers = [ProgramTracer(self, v) for v in outs]
         return tracers if op.multiple_results else tracers[0]
@@ -143,8 +143,8 @@ class ProgramTrace(Trace):
             raise UnexpectedTracerError(
                 f"Encountered an unexpected tracer: op {op.name} was recorded into {self.name} after its trace had ended"
             )
-        types = infer_types(op, tuple(a.aval for a in atoms), params)
-        outs = tuple(Var(t) for t in types)
+        types = infer_types(op, tuple([a.aval for a in atoms]), params)
+        outs = tuple([Var(t) for t in types])
         self.equations.append(Equation(op, atoms, outs, params, user_source()))
         return outs
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from shardwise.passes.pipeline import Module as Module
     from shardwise.passes.pipeline import run_passes as run_passes
     from shardwise.passes.pipeline import schedule_module as schedule_module
+    from shardwise.passes.product_sizes import ProductSizes as ProductSizes
+    from shardwise.passes.product_sizes import sizes_of_product as sizes_of_product
     from shardwise.passes.simplify import common_subexpressions as common_subexpressions
     from shardwise.passes.transfers import Transfer as Transfer
     from shardwise.passes.transfers import transfer_cost as transfer_cost
@@ -40,6 +42,7 @@ __getattr__ = open_door(
     late_sums="with_late_sums",
     live_results="LiveResults",
     pipeline="Context DEVICE_PROGRAM Module PARTITIONING PLACING run_passes schedule_module",
+    product_sizes="ProductSizes sizes_of_product",
     simplify="common_subexpressions",
     transfers="Transfer transfer_cost transfers_of",
 )

@@ -9,6 +9,7 @@ import math
 
 from shardwise.ir import Branches, Equation, Loop, Program, region_of, subprograms
 from shardwise.ir.op import unwrap_op
+from shardwise.passes.product_sizes import sizes_of_product
 from shardwise.runtime import costs
 
 
@@ -33,8 +34,6 @@ def _equation_work(eqn: Equation) -> float:
 def _multiplications(eqn: Equation) -> float:
     if not unwrap_op(eqn.op, eqn.params)[0].product:
         return 0.0
-    left, right, *_ = eqn.inputs
-    rule = eqn.op.sharding_rule((left.aval, right.aval), tuple([v.aval for v in eqn.outputs]), eqn.params)
-    kept_factors = {f for dim in rule.outputs[0] for f in dim}
-    summed_sizes = [n for n, dim in zip(right.aval.shape, rule.inputs[1], strict=True) if kept_factors.isdisjoint(dim)]
-    return float(eqn.outputs[0].aval.size * math.prod(summed_sizes))
+    return sizes_of_product(
+        eqn.op, tuple([a.aval for a in eqn.inputs]), eqn.outputs[0].aval, eqn.params
+    ).multiplications

@@ -12,15 +12,15 @@ from shardwise.ir import Atom, Equation, Literal, Program, ProgramMap, SharedPar
 
 
 def inline_calls(program: Program) -> Program:
-    """`program` without call equations; each inlined equation gets fresh variables. Equal params become one object."""
-    has_calls: dict[Program, bool] = {}
+    """`program` without call equations; what it calls gets fresh variables. Equal params become one object."""
+    outermost, has_calls = program, dict[Program, bool]()
 
     def inline_program(program: Program) -> Program:
         if not _has_calls(program, has_calls):
             return map_equations(program, with_shared_params)
         equations: list[Equation] = []
         names: dict[Var, Atom] = {}
-        _splice(program, names, equations, params_of)
+        (_take if program is outermost else _splice)(program, names, equations, params_of)
         outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
         return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
@@ -61,7 +61,9 @@ def _splice(
 ) -> None:
     for eqn in program.equations:
         op, inputs = eqn.op, tuple([names.get(a, a) for a in eqn.inputs])  # type: ignore[arg-type]
-        if op.inline is None:
+        if op.inline is not None:
+            _splice_call(eqn, inputs, names, equations, params_of)
+        else:
             if len(eqn.outputs) == 1:
                 (var,) = eqn.outputs
                 outputs = (Var(var.aval),)
@@ -72,9 +74,40 @@ def _splice(
             new_equation = Equation(op, inputs, outputs, params_of(eqn), eqn.source)
             simpler = None if op.static is None else op.static(new_equation)
             equations.append(new_equation if simpler is None else simpler)
+
+
+def _take(
+    program: Program,
+    names: dict[Var, Atom],
+    equations: list[Equation],
+    params_of: Callable[[Equation], Mapping[str, Any]],
+) -> None:
+    """`_splice` of a program that stands nowhere else: its own equations keep their variables."""
+    for eqn in program.equations:
+        op, inputs = eqn.op, eqn.inputs
+        if not names.keys().isdisjoint(inputs):
+            inputs = tuple([names.get(a, a) for a in inputs])  # type: ignore[arg-type]
+        if op.inline is not None:
+            _splice_call(eqn, inputs, names, equations, params_of)
             continue
-        inner: Program = op.inline(eqn)
-        inner_names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))
-        _splice(inner, inner_names, equations, params_of)
-        for var, atom in zip(eqn.outputs, inner.outputs, strict=True):
-            names[var] = atom if isinstance(atom, Literal) else inner_names.get(atom, atom)
+        params = params_of(eqn)
+        if inputs is not eqn.inputs or params is not eqn.params:
+            eqn = Equation(op, inputs, eqn.outputs, params, eqn.source)
+        simpler = None if op.static is None else op.static(eqn)
+        equations.append(eqn if simpler is None else simpler)
+
+
+def _splice_call(
+    eqn: Equation,
+    inputs: tuple[Atom, ...],
+    names: dict[Var, Atom],
+    equations: list[Equation],
+    params_of: Callable[[Equation], Mapping[str, Any]],
+) -> None:
+    """Append the equations of the program that `eqn` calls on these operands."""
+    assert eqn.op.inline is not None
+    inner: Program = eqn.op.inline(eqn)
+    inner_names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))
+    _splice(inner, inner_names, equations, params_of)
+    for var, atom in zip(eqn.outputs, inner.outputs, strict=True):
+        names[var] = atom if isinstance(atom, Literal) else inner_names.get(atom, atom)

@@ -89,7 +89,7 @@ class Region:
     @cached_property
     def readers(self) -> Counter[Atom]:
         """The number of equations that read each value."""
-        return Counter(a for e in self.partitioned for a in e.inputs if isinstance(a, Var))
+        return Counter([a for e in self.partitioned for a in e.inputs if isinstance(a, Var)])
 
     @cached_property
     def makers(self) -> dict[Atom, Equation]:
@@ -102,8 +102,12 @@ class Region:
         users_by_atom: dict[Atom, list[Equation]] = {}
         for eqn in self.partitioned:
             for atom in eqn.inputs:
-                if isinstance(atom, Var):
-                    users_by_atom.setdefault(atom, []).append(eqn)
+                if not isinstance(atom, Var):
+                    continue
+                if atom in users_by_atom:
+                    users_by_atom[atom].append(eqn)
+                else:
+                    users_by_atom[atom] = [eqn]
         return users_by_atom
 
     def positions(self) -> Positions:

@@ -265,15 +265,14 @@ class _Graph:
     def _equation(self, eqn: Equation) -> None:
         inputs, ids = eqn.inputs, self.ids
         early = SINGLE_USE if self.shared.isdisjoint(inputs) else MULTI_USE
-        atoms = inputs + eqn.outputs
-        key = (eqn.op, id(eqn.params), early, len(inputs), *[a.aval for a in atoms])
+        key = (eqn.op, id(eqn.params), early, len(inputs), *[a.aval for a in inputs + eqn.outputs])
         flow = self.flows.get(key)
         if flow is None:
             flow = self.flows[key] = equation_flow(eqn, early)
         if not flow.turns:
             return
-        value_ids = tuple([ids[a] if a in ids else self.id_of(a) for a in atoms])  # type: ignore[index]
-        self._node(flow, value_ids)
+        known_ids = [ids[a] if a in ids else self.id_of(a) for a in inputs]  # type: ignore[index]
+        self._node(flow, (*known_ids, *map(self.id_of, eqn.outputs)))
 
     def _edges(self, eqn: Equation) -> None:
         for sources, targets in self.edges[eqn]:
@@ -355,14 +354,20 @@ class _Graph:
             return
         nodes, dims = self.nodes, self.dims
         # Layers of a network repeat the same steps: each combination of layouts and limits is computed once.
-        numbers: dict[tuple[tuple[bool, ...], frozenset[str]], int] = {}
-        limits = [numbers.setdefault(pair, len(numbers)) for pair in zip(self.closed, self.banned, strict=True)]
-        steps: dict[Any, list[tuple[int, DimAxes]]] = {}
-        live = [any(d) for d in dims]
+        states = _States()
+        state = [states.number_of(s) for s in zip(dims, self.closed, self.banned, strict=True)]
+        steps: dict[Any, list[tuple[int, DimAxes, int]]] = {}
+        users, is_split, is_reached = self.users, [any(d) for d in dims], bytearray(len(nodes))
+        for i, split in enumerate(is_split):
+            for n in users[i] if split else ():
+                is_reached[n] = 1
         wishes = set(self.wishes)  # wishes come first, then program order; the top of the stack is its end
         order = [*(n for n in range(len(nodes) - 1, -1, -1) if n not in wishes), *reversed(self.wishes)]
-        for level in LEVELS:
-            stack = [n for n in order if level in nodes[n][0].turns]
+        stacks: dict[int, list[int]] = {level: [] for level in LEVELS}
+        for n in order:
+            for level in nodes[n][0].turns:
+                stacks[level].append(n)
+        for level, stack in stacks.items():
             is_queued = bytearray(len(nodes))
             for n in stack:
                 is_queued[n] = 1
@@ -370,28 +375,56 @@ class _Graph:
                 n = stack.pop()
                 is_queued[n] = 0
                 flow, ids = nodes[n]
-                if not flow.levels[level] or not any([live[i] for i in ids]):
+                if not is_reached[n] or not flow.levels[level]:
                     continue
-                before = [dims[i] for i in ids]
-                key = (flow, level, *before, *[limits[i] for i in ids])
+                before = [state[i] for i in ids]
+                key = (flow, level, *before)
                 growth = steps.get(key)
                 if growth is None:
-                    closed_dims, banned_axes = [self.closed[i] for i in ids], [self.banned[i] for i in ids]
-                    growth = steps[key] = extend(flow, level, before, closed_dims, banned_axes, self.mesh)
-                again: list[int] = []
-                for t, layout in growth:
+                    growth = steps[key] = states.growth(flow, level, before, self.mesh)
+                for t, layout, next_state in growth:
                     i = ids[t]
-                    if dims[i] is before[t]:
-                        dims[i] = layout
-                        live[i] = True
+                    again: Sequence[int] = (n,)  # if the op uses the value twice: with the value's new layout
+                    if state[i] == before[t]:
+                        dims[i], state[i] = layout, next_state
                         # Visit the first user in program order next, and the op that makes the value after its users.
-                        again += [m for m in (self.users[i][0], *self.users[i][:0:-1]) if m != n]
-                    else:  # the op uses the value twice: visit the op again with the value's new layout
-                        again.append(n)
-                for m in again:
-                    if not is_queued[m]:
-                        is_queued[m] = 1
-                        stack.append(m)
+                        again = [m for m in (users[i][0], *users[i][:0:-1]) if m != n]
+                        if not is_split[i]:
+                            is_split[i] = True
+                            for m in users[i]:
+                                is_reached[m] = 1
+                    for m in again:
+                        if not is_queued[m]:
+                            is_queued[m] = 1
+                            stack.append(m)
+
+
+_State = tuple[
+    DimAxes, tuple[bool, ...], frozenset[str]
+]  # a value's layout, its closed dims, and the axes that it may not gain
+
+
+class _States:
+    """The states that values have been in, by number: numbers are compared faster than layouts."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[_State, int] = {}
+        self._states: list[_State] = []
+
+    def number_of(self, state: _State) -> int:
+        """The number of a state."""
+        number = self._numbers.setdefault(state, len(self._states))
+        if number == len(self._states):
+            self._states.append(state)
+        return number
+
+    def growth(
+        self, flow: FactorRule, level: int, before: Sequence[int], mesh: Mapping[str, int]
+    ) -> list[tuple[int, DimAxes, int]]:
+        """The tensors of an op whose layouts grow if they are in these states: which, their layouts, and the states after it."""
+        layouts, closed_dims, banned_axes = zip(*[self._states[number] for number in before], strict=True)
+        grown_layouts = extend(flow, level, list(layouts), list(closed_dims), list(banned_axes), mesh)
+        return [(t, layout, self.number_of((layout, closed_dims[t], banned_axes[t]))) for t, layout in grown_layouts]
 
 
 # -- identities ------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def known_scalars(program: Program) -> Program:
         if scalar_by_var and not scalar_by_var.keys().isdisjoint(inputs):
             inputs = tuple([a if isinstance(a, Literal) else scalar_by_var.get(a, a) for a in inputs])
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
-        if inputs and all(isinstance(a, Literal) for a in inputs) and _is_arithmetic(eqn):
+        if inputs and isinstance(inputs[0], Literal) and _is_arithmetic_of_literals(eqn):
             scalar_by_var[eqn.outputs[0]] = _compute_constant(eqn)
         else:
             kept_equations.append(eqn)
@@ -45,9 +45,11 @@ def known_scalars(program: Program) -> Program:
     return Program(program.inputs, tuple(kept_equations), outputs, program.num_consts, program.name)
 
 
-def _is_arithmetic(eqn: Equation) -> bool:
+def _is_arithmetic_of_literals(eqn: Equation) -> bool:
     op = eqn.op
     if op.emit is None or op.transcendental or op.has_effects(eqn.params):
+        return False
+    if not all(isinstance(a, Literal) for a in eqn.inputs):
         return False
     out = eqn.outputs[0].aval  # elementwise ops have one result
     return not out.shape and not is_key_dtype(out.dtype) and out.mesh is None

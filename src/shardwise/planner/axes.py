@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import combinations
+from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner.machine import Machine
@@ -36,10 +38,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class MeshPlacement:
-    """The segments of each mesh axis, the innermost level first."""
+    """The segments of each mesh axis, the innermost level first.
+
+    `crossings` are the times of collectives that `links` has computed: layers of a network repeat a few.
+    """
 
     machine: Machine
     segments: Mapping[str, tuple[Segment, ...]]
+    crossings: dict[Any, Any] = field(default_factory=dict[Any, Any], compare=False)
 
     def of(self, axes: Sequence[str]) -> tuple[Segment, ...]:
         """The segments of these axes together, as one group of devices; those of a dim that follow each other are joined."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field, replace
+from itertools import count
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
@@ -263,16 +264,15 @@ class _Clock:
 
 def _likeness(group: Group, near: set[Var]) -> object:
     """Equal for groups that compute the same from values of the same types, on behalf of the same line."""
-    numbers: dict[Atom, int] = {}
     key: list[object] = [group.kind, group.overlaps, group.rings, group.trips, id(group.body)]
-    lists: list[tuple[Atom, ...]] = []
+    atoms: list[Atom] = [*group.reads, *group.writes]
+    key += (len(group.reads), len(atoms))
     for e in group.equations:
-        key += (e.op, id(e.params), e.source)
-        lists += (e.inputs, e.outputs)
-    number_of = numbers.setdefault
-    for atoms in (*lists, group.reads, group.writes):
-        key += [number_of(a, len(numbers)) for a in atoms]
-        key.append(None)
+        key += (e.op, id(e.params), e.source, len(e.inputs))
+        atoms += e.inputs
+        atoms += e.outputs
+    numbers = dict(zip(dict.fromkeys(atoms), count()))
+    key += map(numbers.__getitem__, atoms)
     key += [a.aval for a in numbers]
     if not near.isdisjoint(numbers):
         key += [a in near for a in numbers]

@@ -19,7 +19,6 @@ from shardwise.ir import (
     Branches,
     Equation,
     ExactParams,
-    Groups,
     Literal,
     Loop,
     Op,
@@ -33,6 +32,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise.elementwise_ir import EXP
+from shardwise.passes import sizes_of_product
 from shardwise.sharding.rule import Kind
 
 
@@ -262,7 +262,7 @@ def _may_have_products(eqn: Equation) -> bool:
 
 
 def product_of(eqn: Equation) -> Product:
-    """The sizes of a product or convolution: a dim of the result belongs to the operand from which its factor comes."""
+    """The sizes of a product or convolution."""
     types = tuple([a.aval for a in eqn.inputs]), eqn.outputs[0].aval
     try:
         return _known_product(eqn.op, *types, ExactParams(eqn.params))
@@ -273,35 +273,10 @@ def product_of(eqn: Equation) -> Product:
 
 
 def _product(op: Op, in_types: Types, out: ShapedArray, params: Params) -> Product:
-    rule = op.sharding_rule(in_types, (out,), params)
-    left, right = ({f for dim in rule.inputs[i] for f in dim} for i in range(2))
-    batch = m = n = 1
-    for size, dim in zip(out.shape, rule.outputs[0], strict=True):
-        if left & set(dim) and right & set(dim):
-            batch *= size
-        elif right & set(dim):
-            n *= size
-        else:
-            m *= size
-    kept = {f for dim in rule.outputs[0] for f in dim}
-    k = math.prod(size for size, dim in zip(in_types[1].shape, rule.inputs[1], strict=True) if not kept & set(dim))
     dtypes = in_types[0].dtype, in_types[1].dtype
-    base, inner, _ = unwrap_op(op, params)
-    if base.grouped is not None:
-        batch, m, k = _per_group(base.grouped.groups(in_types, inner), batch, m, k)
     itemsize = max(d.itemsize for d in dtypes)
-    return Product(batch, m, n, k, dtypes, _passes(inner.get("precision")), itemsize, out.nbytes)
-
-
-def _per_group(groups: Groups, batch: float, m: int, k: int) -> tuple[float, int, int]:
-    """Batch, m and k of a product for each group, if these have equal parts of the rows, or of what is summed.
-
-    Those given are of a product of all rows with all groups that the device has: these are counted in k, or where each has a result in m.
-    """
-    whole = k if groups.results else m
-    each = max(1, whole // groups.total)
-    batch *= groups.own * whole / (groups.total * each)
-    return (batch, m // groups.own, each) if groups.results else (batch, each, k // groups.own)
+    passes = _passes(unwrap_op(op, params)[1].get("precision"))
+    return Product(*sizes_of_product(op, in_types, out, params), dtypes, passes, itemsize, out.nbytes)
 
 
 HIGHEST = 6  # products of halves for one of float32 in full

@@ -139,6 +139,33 @@ def _fuse_values(values: Values, target: Target, known: Fused, fetched: tuple[Va
 def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tuple[int, ...], known: Fused) -> Group:
     """The kernel whose last equation is `i`, with the products that it takes in."""
     eqn, role = values.program.equations[i], values.roles[i]
+    equations, read = _cone(values, chosen, i, products)
+    kind = "product" if products else "kernel" if eqn.op is written_kernel else _KINDS[role]
+    overlaps = target.asynchronous and role is Role.COLLECTIVE and not products
+    if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
+        kind = "move"
+    own_results = (*eqn.outputs, values.pieces[i]) if i in values.pieces else eqn.outputs
+    stored, roots = chosen.stored, values.roots
+    writes = tuple([v for v in own_results if v in stored and v not in roots and _is_written(v, eqn, role, values)])
+    moved_values = moved_operands(values, chosen, i) if role is Role.LIGHT or role is Role.FOLD else frozenset[Var]()
+    if products or role is Role.PRODUCT:
+        moved_values = moved_values.union(
+            *[_leaves(values, chosen, j) for j in (i, *products) if values.roles[j] is Role.PRODUCT]
+        )
+    scratch = _whole_sum(eqn, role, target)
+    if target.workspace and (role is Role.PRODUCT or products):
+        scratch += min(target.workspace, target.product_bytes * eqn.outputs[0].aval.size)
+    group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved_values, scratch=scratch)
+    return _with_body(group, eqn, target, values.host, known) if role in (Role.LOOP, Role.BRANCHES) else group
+
+
+def _cone(
+    values: Values, chosen: Chosen, i: int, products: tuple[int, ...]
+) -> tuple[tuple[Equation, ...], tuple[Var, ...]]:
+    """The equations of a kernel, and what it reads."""
+    own, equations = values.reads[i], values.program.equations
+    if not products and chosen.stored.issuperset(own):
+        return (equations[i],), own
     cone: set[int] = {i}
     reads: dict[Var, None] = {}
     for j in (i, *products):
@@ -149,26 +176,9 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
             else:
                 cone |= chosen.cones.get(var, frozenset())
                 reads.update(dict.fromkeys(chosen.leaves.get(var, (var,))))
-    product_results = {v for j in products for v in values.program.equations[j].outputs}
-    equations = tuple(values.program.equations[j] for j in sorted(cone))
-    read = tuple(v for v in reads if v not in product_results)
-    kind = "product" if products else "kernel" if eqn.op is written_kernel else _KINDS[role]
-    overlaps = target.asynchronous and role is Role.COLLECTIVE and not products
-    if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
-        kind = "move"
-    own_results = (*eqn.outputs, *((values.pieces[i],) if i in values.pieces else ()))
-    writes = tuple(
-        v for v in own_results if v in chosen.stored and values.root(v) is v and _is_written(v, eqn, role, values)
-    )
-    moved_values = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
-    moved_values = moved_values.union(
-        *[_leaves(values, chosen, j) for j in (i, *products) if values.roles[j] is Role.PRODUCT]
-    )
-    scratch = _whole_sum(eqn, role, target)
-    if target.workspace and (role is Role.PRODUCT or products):
-        scratch += min(target.workspace, target.product_bytes * eqn.outputs[0].aval.size)
-    group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved_values, scratch=scratch)
-    return _with_body(group, eqn, target, values.host, known) if role in (Role.LOOP, Role.BRANCHES) else group
+    product_results = {v for j in products for v in equations[j].outputs}
+    read = tuple([v for v in reads if v not in product_results]) if products else tuple(reads)
+    return tuple([equations[j] for j in sorted(cone)]), read
 
 
 def _leaves(values: Values, chosen: Chosen, i: int) -> set[Var]:
@@ -228,23 +238,27 @@ def _epilogues(values: Values, chosen: Chosen) -> dict[int, tuple[int, ...]]:
     The other operands of the chain must be computed before the product runs.
     """
     readers: dict[Var, set[int]] = {}
+    products: dict[int, Var] = {}  # those whose results need not be stored
+    roles, stored = values.roles, chosen.stored
     for i, eqn in enumerate(values.program.equations):
-        if values.roles[i] is Role.PRODUCT and eqn.outputs and eqn.outputs[0] not in values.stored:
+        if roles[i] is Role.PRODUCT and eqn.outputs and eqn.outputs[0] not in values.stored:
+            products[i] = eqn.outputs[0]
             readers[eqn.outputs[0]] = set()
-    for i, eqn in enumerate(values.program.equations):
-        role = values.roles[i]
-        if role in (Role.VIEW, Role.BARRIER) or (role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs)):
+    for i, eqn in enumerate(values.program.equations) if products else ():
+        role = roles[i]
+        if role is Role.VIEW or role is Role.BARRIER or (role is Role.LIGHT and stored.isdisjoint(eqn.outputs)):
             continue
         for var in values.reads[i]:
-            for leaf in (var,) if var in chosen.stored else chosen.leaves.get(var, ()):
+            if var in stored:
+                if var in readers:
+                    readers[var].add(i)
+                continue
+            for leaf in chosen.leaves.get(var, ()):
                 if leaf in readers:
                     readers[leaf].add(i)
     epilogue_by_product: dict[int, tuple[int, ...]] = {}
-    for i, eqn in enumerate(values.program.equations):
-        out = eqn.outputs[0] if eqn.outputs else None
-        if values.roles[i] is not Role.PRODUCT or out is None or out in values.stored:
-            continue
-        at = readers.get(out, set())
+    for i, out in products.items():
+        at = readers[out]
         if len(at) != 1:
             continue
         (reader,) = at
@@ -271,8 +285,8 @@ def _with_several_results(found: list[Group], values: Values, target: Target) ->
     joined_places: set[int] = set()
     in_memory = {v for v in values.outputs if isinstance(v, Var)}
     for group in found:
-        last = merged_groups[-1] if merged_groups else None
-        if last is not None and _are_one(last, group, values.fenced, target):
+        last = merged_groups[-1] if merged_groups and group.kind == "fused" else None
+        if last is not None and last.kind == "fused" and _are_one(last, group, values.fenced, target):
             equations = tuple(dict.fromkeys((*last.equations, *group.equations)))
             written_vars = set(last.writes)
             reads: dict[Atom, None] = dict.fromkeys((*last.reads, *(v for v in group.reads if v not in written_vars)))
@@ -298,7 +312,8 @@ def _with_several_results(found: list[Group], values: Values, target: Target) ->
 
 
 def _are_one(one: Group, other: Group, fenced: set[Var], target: Target) -> bool:
-    if one.kind != "fused" or other.kind != "fused" or len(one.writes) > 8:
+    """Whether two fused kernels are one."""
+    if len(one.writes) > 8:
         return False
     folds = [e for e in one.equations if e.op.fold is not None]
     if any(not _holds_rows(e, target) for e in folds):
@@ -326,4 +341,4 @@ def _holds_rows(eqn: Equation, target: Target) -> bool:
 
 def _space(group: Group) -> int:
     """The number of elements that the kernel visits."""
-    return max((a.aval.size for e in group.equations for a in (*e.inputs, *e.outputs)), default=0)
+    return max([a.aval.size for e in group.equations for a in e.inputs + e.outputs], default=0)

@@ -54,6 +54,14 @@ def cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: Mesh
     Raises:
         ValueError: there is no such pattern.
     """
+    key = pattern, nbytes, tuple(axes)
+    took = placement.crossings.get(key)
+    if took is None:
+        took = placement.crossings[key] = _cross_axes(pattern, nbytes, axes, placement)
+    return took
+
+
+def _cross_axes(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPlacement) -> CollectiveTime:
     if pattern == REDUCE:
         one = cross_axes(SCATTER, nbytes, axes, placement)
         count = math.prod(s.size for s in placement.of(axes))

@@ -27,7 +27,7 @@ from shardwise.planner.result import Plan, Schedule, Traffic
 from shardwise.planner.steps import StepCost, named_figure, steps_of
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
-from shardwise.planner.written_kernels import products_of_kernel, too_large
+from shardwise.planner.written_kernels import products_of_kernel, too_large, written_kernel
 
 BUFFERS = 200  # of the peak that a plan keeps
 
@@ -93,8 +93,10 @@ def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1)
         if group.body:
             yield from _products(group.body, known, trips * (group.trips or 1))
         for eqn in () if group.body else group.equations:
-            yield from [(eqn, product, trips) for product in products_of_kernel(eqn)]
-            if unwrap_op(eqn.op, eqn.params)[0].product:
+            op, params = eqn.op, eqn.params
+            if op is written_kernel:
+                yield from [(eqn, product, trips) for product in products_of_kernel(eqn)]
+            if op.product if "mapped_op" not in params else unwrap_op(op, params)[0].product:
                 key = (eqn.op, id(eqn.params), *[a.aval for a in eqn.inputs], eqn.outputs[0].aval)
                 product = known.get(key)
                 if product is None:
@@ -160,7 +162,7 @@ def _too_large(parts: Sequence[Group], machine: Machine) -> Iterator[str]:
     """User-written kernels that the device cannot hold."""
     for group in parts:
         for eqn in group.equations:
-            what = too_large(eqn, machine.chip)
+            what = too_large(eqn, machine.chip) if eqn.op is written_kernel else ""
             if what:
                 yield f"{source_text(eqn.source)}: {what}" if eqn.source else what
         yield from _too_large(group.body, machine)

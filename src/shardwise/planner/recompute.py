@@ -79,8 +79,10 @@ def moved_operands(values: Values, chosen: Chosen, i: int) -> frozenset[Var]:
     eqn = values.program.equations[i]
     op = eqn.op
     elsewhere = op.emit is None and op.fold is None and (op.boxes is not None or op.rule is not None)
-    operands: set[Var] = set()
     roots, turned_views, moved_values = values.roots, values.turned, chosen.moved
+    if not elsewhere and moved_values.keys().isdisjoint(values.reads[i]) and turned_views.isdisjoint(eqn.inputs):
+        return _NONE
+    operands: set[Var] = set()
     for atom in eqn.inputs:
         root = roots.get(atom, atom)
         if elsewhere or atom in turned_views:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrap_op
+from shardwise.ir import Atom, Equation, Literal, Loop, Op, Program, ShapedArray, Var, region_of, unwrap_op
 from shardwise.planner.roles import Role, reduces_rows, role_of, role_of_op
 from shardwise.planner.target import Target
 from shardwise.planner.turned import Order, is_turned, order_of
@@ -151,9 +151,13 @@ def _is_seen(eqn: Equation, given: AbstractSet[Atom], turned: dict[Atom, Order])
 def _roles_of(program: Program) -> list[Role]:
     """The roles of the equations; those with the same params and types have the same."""
     role_by_key: dict[Any, Role] = {}
+    role_by_op: dict[Op, Role | None] = {}
     roles: list[Role] = []
     for eqn in program.equations:
-        always = role_of_op(eqn.op) if len(eqn.outputs) == 1 else None
+        op = eqn.op
+        if op not in role_by_op:
+            role_by_op[op] = role_of_op(op)
+        always = role_by_op[op] if len(eqn.outputs) == 1 else None
         if always is not None:
             roles.append(always)
             continue

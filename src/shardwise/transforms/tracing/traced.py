@@ -68,9 +68,7 @@ def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:
     """The program without unused inputs (unless `keep_unused`), and the positions of the inputs that remain."""
     if keep_unused:
         return program, list(range(len(program.inputs)))
-    used: set[Var] = {a for a in program.outputs if isinstance(a, Var)}
-    for eqn in program.equations:
-        used.update(a for a in eqn.inputs if isinstance(a, Var))
+    used: set[Atom] = set(program.outputs).union(*[e.inputs for e in program.equations])
     kept = [i for i, v in enumerate(program.inputs) if v in used]
     consts = sum(i < program.num_consts for i in kept)
     return Program(
