@@ -108,7 +108,7 @@ def test_lu_factors_of_missing_values_are_lapacks():
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("count", [1, 3, lapack._LISTED + 1])
+@pytest.mark.parametrize("count", [1, 3, lapack._FEW_ORDERS + 1])
 def test_permutations_made_by_pivots(count):
     pivots = np.random.default_rng(0).integers(0, 9, (count, 5)).astype(np.int32)
     found = lapack.pivots_to_permutation(pivots, 9)

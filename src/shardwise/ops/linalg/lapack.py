@@ -197,14 +197,12 @@ def lu(x: Ndarray) -> tuple[Ndarray, ...]:
     """The packed factors, pivots counted from 0, and the permutation of rows that they make."""
     from shardwise.ops.linalg import factor_loops, stacks  # start-up time
 
-    found = stacks.lu(x, _lu)
-    if found is None:
-        found = factor_loops.lu(x)
-        if found is None or not is_finite(
-            found[0]
-        ):  # how far infinities and NaNs spread depends on the order of the operations
-            return _lu(x)
-    return found
+    factors = stacks.lu(x, _lu)
+    if factors is not None:
+        return factors
+    factors = factor_loops.lu(x)
+    # How far infinities and NaNs spread depends on the order of the operations.
+    return factors if factors is not None and is_finite(factors[0]) else _lu(x)
 
 
 def _lu(x: Ndarray) -> tuple[Ndarray, ...]:
@@ -221,8 +219,8 @@ def _lu(x: Ndarray) -> tuple[Ndarray, ...]:
 def pivots_to_permutation(pivots: Ndarray, size: int) -> Ndarray:
     """The permutation made by successive swaps of row i with row pivots[i]."""
     loops = pivots.shape[:-1]
-    if prod(loops) <= _LISTED:
-        rows = [_swapped(size, own) for own in pivots.reshape(prod(loops), -1).tolist()]
+    if prod(loops) <= _FEW_ORDERS:
+        rows = [_order_of(size, own) for own in pivots.reshape(prod(loops), -1).tolist()]
         return np.array(rows, np.int32).reshape(*loops, size)
     order = np.broadcast_to(np.arange(size, dtype=np.int32), (*loops, size)).copy()
     for i in range(pivots.shape[-1]):
@@ -233,10 +231,10 @@ def pivots_to_permutation(pivots: Ndarray, size: int) -> Ndarray:
     return order
 
 
-_LISTED = 256  # permutations up to which numbers are swapped one by one: of one of 64 a swap takes 60 ns, and 5 us by NumPy's calls
+_FEW_ORDERS = 256  # permutations up to which numbers are swapped one by one: of one of 64 a swap takes 60 ns, and 5 us by NumPy's calls
 
 
-def _swapped(size: int, pivots: Sequence[int]) -> list[int]:
+def _order_of(size: int, pivots: Sequence[int]) -> list[int]:
     order = list(range(size))
     for i, at in enumerate(pivots):
         order[i], order[at] = order[at], order[i]
