@@ -258,6 +258,23 @@ SKINNY_FROM: Final = 1 << 20
 SKINNY_NO_DRAFT: Final = 1 << 27
 # Bytes of the result that a task computes: its sums are read and written for each piece of the depth, and stay in the second-level cache.
 SKINNY_RESULT: Final = 3 << 18
+# Rows up to which a product reads a large matrix in layers that are laid out nowhere, and its least columns: of 1024 rows and columns, 2
+# rows take 78 us of one processor so, 129 by the tiles above and 400 by the library; 8 rows 188, 243 and 540; 16 rows 461, 420 and 630.
+LAYERS_MOST: Final = 12
+LAYERS_LEAST: Final = 64
+# Bytes of the rows of a result that stay in the nearest cache while layers pass by.
+LAYERS_BLOCK: Final = 1 << 14
+# Rows (columns) up to which a matrix that lies transposed (plain) goes past them line by line: of 1024 lines of 1024, 2 take 62 us of one
+# processor so and 670 by the library, 16 take 313 and 905.
+LINES_MOST: Final = 16
+# The least depth: of 10,000 lines of 64 elements 8 columns take 225 us so, 138 by strips (SHALLOW_*); of 100 elements, 3 columns 116, 265
+# by the library. A matrix times a vector pays up to a depth, beyond which the library is as fast: 100,000 lines of 8 take 118 us and 270.
+LINES_DEPTH: Final = 96
+LINES_SHORT: Final = 16
+# Lines of the large matrix from which it pays to lay out the few if their elements lie apart.
+LINES_LAID_OUT: Final = 64
+# Multiplications from which no draft of such a function pays (DRAFT_PRODUCT).
+FEW_NO_DRAFT: Final = 1 << 26
 # Bytes of a panel at least, whatever the cache.
 PANEL_LEAST: Final = 1 << 18
 # Columns of a panel that a product computes well, and its least rows, whatever their length.

@@ -7,7 +7,7 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
-from shardwise.ops.linalg import factor_loops
+from shardwise.ops.linalg import factor_loops, lapack
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.small import kernel as runtime_small
 from tests.rounding import assert_normwise
@@ -85,7 +85,44 @@ def test_stacks_over_devices(how):
     assert_normwise(got, np.linalg.cholesky(a), TOLERANCE[np.float32])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7, 4), (4, 7), (2, 2, 16, 17), (33, 33), (96, 64)], ids=str)
+def test_lu_factors(dtype, shape):
+    """As exact as LAPACK's, with its pivots, and its zeros where nothing is left to divide by."""
+    x = np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
+    x[..., 0] = 0
+    packed, pivots, order = factor_loops.lu(x)
+    expected = lapack._lu(x)
+    np.testing.assert_array_equal(pivots, expected[1])
+    np.testing.assert_array_equal(order, expected[2])
+    k = min(shape[-2:])
+    left, right = np.tril(packed[..., :k], -1) + np.eye(shape[-2], k), np.triu(packed[..., :k, :])
+    rows = np.take_along_axis(x, order[..., None], -2)
+    assert_normwise(left.astype(np.float64) @ right, rows, TOLERANCE[dtype])
+
+
+def test_lu_factors_of_missing_values_are_lapacks():
+    x = np.random.default_rng(0).normal(size=(3, 5, 5))
+    x[1, 2, 3] = np.nan
+    for got, expected in zip(lapack.lu(x), lapack._lu(x), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("count", [1, 3, lapack._FEW_ORDERS + 1])
+def test_permutations_made_by_pivots(count):
+    pivots = np.random.default_rng(0).integers(0, 9, (count, 5)).astype(np.int32)
+    found = lapack.pivots_to_permutation(pivots, 9)
+    for own, order in zip(pivots, found, strict=True):
+        expected = np.arange(9)
+        for i, at in enumerate(own):
+            expected[[i, at]] = expected[[at, i]]
+        np.testing.assert_array_equal(order, expected)
+
+
 def test_what_is_left_to_lapack():
+    assert factor_loops.lu(np.ones((2, 97, 8), np.float32)) is None
+    assert factor_loops.lu(np.ones((0, 8, 8), np.float32)) is None
+    assert factor_loops.lu(np.ones((8, 8), np.complex64)) is None
     assert factor_loops.cholesky(definite(np.float32, 64, 64)) is None  # one matrix
     assert factor_loops.cholesky(np.ones((8, 8, 8), np.complex64)) is None
     assert factor_loops.cholesky(np.ones((2, 200, 200), np.float32)) is None

@@ -82,7 +82,7 @@ def test_sizes_that_do_not_fit():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize(("m", "k", "n"), [(2, 1024, 1024), (16, 700, 512), (64, 512, 4096), (33, 1000, 192)])
+@pytest.mark.parametrize(("m", "k", "n"), [(13, 1024, 1024), (16, 700, 512), (64, 512, 4096), (33, 1000, 192)])
 def test_products_use_them(monkeypatch, m, k, n, threads):
     """Plans of products give the same with any number of threads, for whole matrices, batches of them, and transposed ones."""
     rng, met = np.random.default_rng(3), []
@@ -110,7 +110,7 @@ def test_products_use_them(monkeypatch, m, k, n, threads):
         ((True, False), (64, 2048, 2048), ["function"]),
         ((False, False), (4, 512, 1024), []),  # so little that a draft may do
         ((False, False), (16, 4095, 4096), ["library"]),  # columns do not fill registers
-        ((False, True), (16, 4096, 4096), ["library"]),
+        ((False, True), (17, 4096, 4096), ["library"]),
         ((False, False), (512, 4096, 4096), ["library"]),
     ],
 )

@@ -254,6 +254,42 @@ def write_lu(
     _Lu(w, shape, dtype, width, matrix, down, pivots, order).write()
 
 
+def lu(x: Ndarray) -> tuple[Ndarray, Ndarray, Ndarray] | None:
+    """Packed factors, pivots counted from 0 and the order of rows, of real matrices; None where LAPACK is as fast."""
+    (m, n), count = x.shape[-2:], prod(x.shape[:-2])
+    if not 0 < min(m, n) <= max(m, n) <= LARGEST or not count or x.dtype.name not in ("float32", "float64"):
+        return None
+    if not available():
+        return None
+    out = pool.empty(x.shape, x.dtype)
+    np.copyto(out, x)
+    pivots, order = (np.empty((*x.shape[:-2], size), np.int32) for size in (min(m, n), m))
+    work = count * m * n * min(m, n)
+    threads = thread_count() if work >= _SHARED else 1
+    units = min(count, 4 * threads if threads > 1 else 1)
+    _lu_loop(m, n, x.dtype.name)(units, (count, -(-count // units)), (out, pivots, order), threads)
+    return out, pivots, order
+
+
+@recent(64)
+def _lu_loop(m: int, n: int, dtype: str) -> WorkLoop:
+    """Unit: a run of matrices."""
+    width, size = width_for(n, lanes_of(dtype)), itemsize(dtype)
+
+    def body(w: Function, unit: str) -> None:
+        begin = w.integer("mul", unit, "%chunk")
+        end = w.least("%count", w.integer("add", begin, "%chunk"))
+
+        def matrix(i: str, _: list[str]) -> None:
+            steps = (m * n * size, 4 * min(m, n), 4 * m)
+            places = [w.advance_address(p, i, s) for p, s in zip(("%out", "%pivots", "%order"), steps, strict=True)]
+            write_lu(w, (m, n), dtype, width, places[0], n * size, *places[1:])
+
+        w.loop(begin, end, matrix, occurs=False)
+
+    return WorkLoop(("count", "chunk"), ("out", "pivots", "order"), width, body)
+
+
 class _Lu:
     """Writes `write_lu`: each step finds a pivot, brings its row up, and subtracts that from the rows below."""
 

@@ -61,6 +61,15 @@ class Convention:
                 self.one[char], self.zero[char] = 1.0, 0.0
 
 
+def signature(number: str, bits: int) -> str:
+    """The arguments of a gemm in LLVM's notation, for elements of the LLVM type `number` and integers of `bits` bits."""
+    n = f"i{bits}"
+    return (
+        f"i32 %order, i32 %left, i32 %right, {n} %m, {n} %n, {n} %k, {number} %alpha, ptr %a, {n} %lda, ptr %b, {n} %ldb, "
+        f"{number} %beta, ptr %c, {n} %ldc"
+    )
+
+
 class _Symbols:
     """The functions of a loaded OpenBLAS, whose names have a prefix and a suffix."""
 

@@ -10,6 +10,7 @@ Threads run the list in machine code where that can be compiled (`walk`), so tha
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import math
@@ -18,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.caches import Bounded, at_clear
+from shardwise.base.caches import Bounded, at_clear, recent
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ints, Ndarray
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call
-from shardwise.runtime.machine import address_of, helpers, run_in_parts, thread_count
-from shardwise.runtime.products import amx, blas, shallow, skinny
+from shardwise.runtime.machine import address_of, helpers, run_in_parts, start_thread, thread_count
+from shardwise.runtime.products import amx, blas, layers, lines, shallow, skinny
 from shardwise.runtime.products.stacked import stacked_product
 from shardwise.runtime.products.walk import task_walker
 
@@ -57,12 +58,37 @@ def expect(char: str, turned: tuple[bool, bool], m: int, n: int, k: int) -> None
     if called is None:
         return
     integer = ctypes.sizeof(called.integer)
-    if skinny.pays(char, right, m, n, k, n):
+    if layers.pays(char, right, m, n, k) or lines.pays(char, left, right, m, n, k):
+        if work >= costs.FEW_NO_DRAFT:
+            _prepare_few(char, left, right, m, n, k, integer)
+    elif skinny.pays(char, right, m, n, k, n):
         skinny.prepare(char, left, m, n, k, integer)
     elif not shallow.pays_cold(char, left, m // pieces, n, k, n):
         blas.prepare()
     elif work >= costs.SHALLOW_NO_DRAFT:
         shallow.prepare(char, left, right, min(n, shallow.WIDEST + 1), integer)
+
+
+@recent(256)
+def _prepare_few(char: str, left: int, right: int, m: int, n: int, k: int, integer: int) -> None:
+    """Have the function for a product of few rows or columns made in another thread."""
+
+    def prepare() -> None:
+        with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the product that needs it will raise
+            few = _few(char, left, right, m, n, k)
+            if few is not None:
+                few(integer, math.inf)
+
+    start_thread(prepare)
+
+
+def _few(char: str, left: int, right: int, m: int, n: int, k: int) -> Callable[[int, float], int] | None:
+    """If our function for few rows or columns computes a product best: ``(bytes of an integer, multiplications) -> its address``."""
+    if layers.fits(char, right, m, n, k):
+        return lambda integer, work: layers.function(char, left, m, integer, work)
+    if lines.fits(char, left, right, m, n, k):
+        return lambda integer, work: lines.function(char, left, right, m, n, k, integer, work)
+    return None
 
 
 def product_for(a: Ndarray, b: Ndarray, out: Ndarray, limit: int | None = None) -> Product:
@@ -112,22 +138,28 @@ def _plan(a: Ndarray, b: Ndarray, out: Ndarray, limit: int | None) -> Product | 
     called = blas.convention()
     if called is None:
         return None
-    form = _line_form(a, b, out) if line else _matrix_form(a, b, out)
+    form = _matrix_form(a, b, out)
+    few = None if form is None else _few(char, form.fixed[0], form.fixed[1], *form.sizes(m, n), k)
+    if line and few is None:
+        form = _line_form(a, b, out)
     if form is None:
         return None
-    worth = count * each >= costs.LINE_SHARED if line else count * each >= costs.PRODUCT_SHARED
-    threads = limit or (product_threads() if worth else 1)
+    line = line and few is None
+    memory = costs.LINE_SHARED * min(m, n)  # where few rows or columns pass by a matrix, memory sets the pace
+    threads = limit or (product_threads() if count * each >= min(costs.PRODUCT_SHARED, memory) else 1)
     pieces = 1
     if threads > 1 and count < 4 * threads:
         # One piece for each thread keeps caches warm; of long work, two even out what else the processors do.
         parts = threads * (2 if count * each >= threads * costs.PRODUCT_LONG else 1)
-        pieces = min(-(-parts // count), max(1, each // (costs.LINE_SHARED // 2 if line else costs.PRODUCT_TASK)))
+        pieces = min(-(-parts // count), max(1, each // min(costs.PRODUCT_TASK, memory // 2)))
     first, second = (b, a) if form.swapped else (a, b)
-    sizes = (n, m) if form.swapped else (m, n)
-    if line:
+    integer = ctypes.sizeof(called.integer)
+    if few is not None:
+        tiles, ours = form.tiles(pieces), few(integer, count * each)
+    elif line:
         tiles, ours = form.tiles(pieces), None
     else:
-        tiles, ours = _tiles(char, form, sizes, pieces, ctypes.sizeof(called.integer), count * each)
+        tiles, ours = _tiles(char, form, form.sizes(m, n), pieces, integer, count * each)
     if ours is not None:
         function = ctypes.CFUNCTYPE(None, *called.gemm[char])(ours)
     elif (mine := blas.library()) is not None:
@@ -135,7 +167,7 @@ def _plan(a: Ndarray, b: Ndarray, out: Ndarray, limit: int | None) -> Product | 
     else:
         return None
     tasks = _tasks(first, second, out, batch, tiles)
-    rouse = count * each >= (costs.LINE_SHARED if line else costs.PRODUCT_ROUSES)
+    rouse = count * each >= min(costs.PRODUCT_ROUSES, memory)
     return _TaskList(called, char, line, function, form, tasks, threads, rouse)
 
 
@@ -175,12 +207,12 @@ def matrices_begin(x: Ndarray, batch: Ints) -> Ndarray:
 def matrix_layout(shape: Ints, strides: Ints, itemsize: int) -> tuple[int, int] | None:
     """How BLAS reads matrices, the last two dims: plain or transposed, and the elements from line to line; None if it cannot."""
     (rows, columns), (down, across) = shape[-2:], strides[-2:]
-    for flag, lines, length, far, near in (
+    for flag, count, length, far, near in (
         (blas.PLAIN, rows, columns, down, across),
         (blas.TRANSPOSED, columns, rows, across, down),
     ):
-        if (near == itemsize or length == 1) and (lines == 1 or (far % itemsize == 0 and far >= length * itemsize)):
-            return flag, far // itemsize if lines > 1 else length
+        if (near == itemsize or length == 1) and (count == 1 or (far % itemsize == 0 and far >= length * itemsize)):
+            return flag, far // itemsize if count > 1 else length
     return None
 
 
@@ -197,6 +229,10 @@ class _Form:
     swapped: bool
     fixed: tuple[int, ...]
     tiles: Callable[[int], list[_Task]]
+
+    def sizes(self, m: int, n: int) -> tuple[int, int]:
+        """Rows and columns of the result that is computed."""
+        return (n, m) if self.swapped else (m, n)
 
 
 def _matrix_form(a: Ndarray, b: Ndarray, out: Ndarray) -> _Form | None:
@@ -349,7 +385,7 @@ class _TaskList:
 
 def _shared_by_numpy(batch: Ints, threads: int) -> Product | None:
     """NumPy's small products, the longest batch dim shared among threads."""
-    if threads == 1 or max(batch) < 2:
+    if threads == 1 or max(batch, default=1) < 2:
         return None
     dim = max(range(len(batch)), key=lambda d: batch[d])
     size, at = batch[dim], dim - len(batch)

@@ -104,17 +104,12 @@ def _prepare_kernel(char: str, left: int, right: int, n: int, integer_size: int)
 def _module(char: str, held: Registers, left: bool, right: bool, bits: int) -> str:
     """The function's module; integers of the library have `bits` bits."""
     w = _Writer(char, held)
-    n, x = f"i{bits}", TYPES[w.dtype]
 
     def whole(name: str) -> str:
-        return f"%{name}" if bits == 64 else w.value(f"sext {n} %{name} to i64")
+        return f"%{name}" if bits == 64 else w.value(f"sext i{bits} %{name} to i64")
 
     w.product(whole("m"), whole("n"), whole("k"), whole("lda"), whole("ldb"), whole("ldc"), left, right)
-    signature = (
-        f"i32 %order, i32 %left, i32 %right, {n} %m, {n} %n, {n} %k, {x} %alpha, ptr %a, {n} %lda, ptr %b, {n} %ldb, "
-        f"{x} %beta, ptr %c, {n} %ldc"
-    )
-    return module(w, f"define void @product({signature}) #0 {{\n{w.body()}\n  ret void\n}}")
+    return module(w, f"define void @product({blas.signature(TYPES[w.dtype], bits)}) #0 {{\n{w.body()}\n  ret void\n}}")
 
 
 class _Writer(Writer):

@@ -90,15 +90,10 @@ _alive: dict[str, llvm.CompiledFunction] = {}
 def _module(char: str, held: Registers, left: bool, height: int, bits: int) -> str:
     """The function's module; integers of the library have `bits` bits."""
     w = _Writer(char, held, left, height)
-    n, x = f"i{bits}", TYPES[w.dtype]
     for name in ("m", "n", "k", "lda", "ldb", "ldc"):
-        w.sizes[name] = f"%{name}" if bits == 64 else w.value(f"sext {n} %{name} to i64")
+        w.sizes[name] = f"%{name}" if bits == 64 else w.value(f"sext i{bits} %{name} to i64")
     w.product()
-    signature = (
-        f"i32 %order, i32 %left, i32 %right, {n} %m, {n} %n, {n} %k, {x} %alpha, ptr %a, {n} %lda, ptr %b, {n} %ldb, "
-        f"{x} %beta, ptr %c, {n} %ldc"
-    )
-    return module(w, f"define void @product({signature}) #0 {{\n{w.body()}\n  ret void\n}}")
+    return module(w, f"define void @product({blas.signature(TYPES[w.dtype], bits)}) #0 {{\n{w.body()}\n  ret void\n}}")
 
 
 class _Writer(Writer):
