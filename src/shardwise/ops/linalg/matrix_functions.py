@@ -56,7 +56,7 @@ def _expm(x: Ndarray, max_squarings: int) -> Ndarray:
         valid = norms < largest * 2.0 ** (max_squarings + 1)
         squarings = np.where(valid, np.ceil(np.log2(np.maximum(norms / largest, 1))), 0).astype(np.int32)
         stack = np.where(valid[:, None, None], stack, stack.dtype.type(0))
-        if len(stack) < _FEW and n < _LARGE:
+        if len(stack) < _FEW:
             from scipy.linalg import expm as exponential
 
             out = exponential(stack).astype(x.dtype, copy=False)
@@ -67,7 +67,6 @@ def _expm(x: Ndarray, max_squarings: int) -> Ndarray:
 
 
 _FEW = 12  # matrices that SciPy computes one after the other: of 4 x 4 one takes 17 us so, 119 by `_expm_at_once`; 16 174 and 135
-_LARGE = 64  # rows from which SciPy's library wakes threads of its own, which take milliseconds where other threads run, ours 0.25
 
 
 def _expm_at_once(stack: Ndarray, squarings: Ndarray, coefficients: Sequence[int]) -> Ndarray:
