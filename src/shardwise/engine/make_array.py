@@ -173,9 +173,9 @@ def make_array_from_single_device_arrays(
             sig, dense=_assemble_parts(shape, sharding, dict(zip(local_devices, parts, strict=True)), want)
         )
     order = by_device[local_devices[0]]._sig.order
-    if not sig.tiling.mesh_shape:
+    if not sig.form.grid:
         return in_order(ArrayImpl(sig, dense=parts[0]), order)
-    block = np.stack(parts).reshape(*sig.tiling.mesh_shape, *shard_shape)
+    block = np.stack(parts).reshape(*sig.form.grid, *shard_shape)
     return in_order(ArrayImpl(sig, block=_collapse_replicas(block, sig)), order)
 
 
@@ -214,8 +214,8 @@ def _kind(sig: Signature) -> int:
 
 def _collapse_replicas(block: np.ndarray[Any, Any], sig: Any) -> np.ndarray[Any, Any]:
     """Store equal replicas once; replicas that differ are kept."""
-    extents = sig.form.block_shape[: len(sig.tiling.mesh_shape)]
-    if extents == sig.tiling.mesh_shape:
+    extents = sig.form.block_shape[: len(sig.form.grid)]
+    if extents == sig.form.grid:
         return block
     first = block[tuple(slice(0, 1) if n == 1 else slice(None) for n in extents)]
     same = np.array_equal(np.broadcast_to(first, block.shape), block, equal_nan=block.dtype.kind in "fc")

@@ -119,8 +119,8 @@ def shard_places(sig: Signature) -> tuple[ShardPlace, ...]:
     index_map: Mapping[Device, Any] = sig.sharding.devices_indices_map(shape)
     replicas = _replica_ids(index_map.values()) if tiling is None else replica_ids(tiling, shape)
     coordinates: Iterable[tuple[int, ...]] = [()] * len(index_map)
-    if tiling is not None and tiling.mesh_shape and not sig.spans:
-        coordinates = np.ndindex(tiling.mesh_shape)
+    if tiling is not None and sig.form.grid and not sig.spans:
+        coordinates = np.ndindex(sig.form.grid)
     nothing = _without_share(sig.sharding)
     return tuple(
         [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import InternTable
-from shardwise.base.shapes import Ndarray
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import ShapedArray
 from shardwise.runtime.blocks import BlockForm, block_form
 from shardwise.sharding import Device, NamedSharding, Sharding
@@ -64,7 +64,7 @@ class Signature:
         elif self.tiling is None:
             self.form = block_form(aval.shape, ((),) * aval.ndim, ())
         else:
-            self.form = block_form(aval.shape, self.tiling.dims, self.tiling.mesh_shape)
+            self.form = _form(aval.shape, self.tiling, self.tiling.mesh_shape)
 
     def _own_part(self) -> None:
         tiling, shape = self.tiling, self.aval.shape
@@ -79,7 +79,7 @@ class Signature:
             n if p is None else n // ways * len(p)
             for n, ways, p in zip(shape, tiling.ways, self.positions, strict=True)
         )
-        self.form = block_form(local, tiling.dims, own_parts.extents)
+        self.form = _form(local, tiling, own_parts.extents)
 
     def part_of(self, dense: Ndarray) -> Ndarray:
         """The part of a whole value that this process holds."""
@@ -89,6 +89,13 @@ class Signature:
             return np.empty(self.form.shape, dense.dtype)
         assert self.tiling is not None
         return local_part(dense, self.tiling.ways, self.positions)
+
+
+def _form(shape: Shape, tiling: Tiling, extents: Shape) -> BlockForm:
+    """The form of a process's part; `extents`: along each axis. Axes of one device are none of it, as they are none of grids."""
+    axes = {a: i for i, a in enumerate(a for a, n in enumerate(tiling.mesh_shape) if n != 1)}
+    dims = tuple([tuple([axes[a] for a in split if a in axes]) for split in tiling.dims])
+    return block_form(shape, dims, tuple([extents[a] for a in axes]))
 
 
 _signatures: InternTable[tuple[Any, ...], Signature] = InternTable()
