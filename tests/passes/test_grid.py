@@ -21,6 +21,15 @@ def test_one_mesh_keeps_its_names():
     assert (grid.names, grid.sizes) == (("x", "y"), (2, 4))
 
 
+def test_axes_of_one_device_are_none_of_the_grid():
+    grid = make_grid(sw.devices(), [(("x", "y", "z"), (1, 8, 1))])
+    assert (grid.names, grid.sizes) == (("y",), (8,))
+    assert grid.axes_of(("x", "y", "z"), (1, 8, 1)) == {"x": (), "y": ("y",), "z": ()}
+    assert grid.mesh == (("x", "y", "z"), (1, 8, 1))
+    alone = make_grid(sw.devices()[:1], [(("x",), (1,))])
+    assert (alone.names, alone.mesh) == ((), (("x",), (1,)))
+
+
 def test_meshes_of_equal_sizes_share_axes():
     grid = make_grid(sw.devices(), [(("x", "y"), (2, 4)), (("a", "b"), (2, 4))])
     assert grid.axes_of(("a", "b"), (2, 4)) == {"a": ("x",), "b": ("y",)}

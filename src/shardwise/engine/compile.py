@@ -106,7 +106,7 @@ def compile_program(
         for v, sharding, varies in zip(module.global_program.outputs, shardings, module.out_varies(), strict=True)
     ]
     shards = [v.aval.shape for v in module.program.inputs]
-    mine = () if owned is None else owned(shards, out_sigs, bool(context.grid.names))
+    mine = () if owned is None else owned(shards, out_sigs, any(context.grid.mesh))
     if without_data:
         request = Request(inlined_program, tuple(given), tuple(out_shardings), default_mesh, legacy)
         return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted, request))
@@ -209,7 +209,7 @@ def _result_shardings(
     ):
         if wanted_sharding is not None and not (spec and any(spec.open)):
             yield wanted_sharding
-        elif not grid.names:
+        elif not any(grid.mesh):
             yield _one_device(grid.devices[0], in_sigs, atom.aval)
         else:
             source = sources.get(atom)

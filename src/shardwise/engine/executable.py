@@ -177,7 +177,8 @@ class Executable(LoweredProgram):
             return None
         assert sig.tiling is not None
         owners = self.grid.processes
-        return MeshOnGrid(sig.tiling.mesh_shape, self.grid.sizes, self.grid.sizes if owners is None else owners.extents)
+        mesh = tuple([n for n in sig.tiling.mesh_shape if n != 1])
+        return MeshOnGrid(mesh, self.grid.sizes, self.grid.sizes if owners is None else owners.extents)
 
     def _call_without_devices(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
         """`call` in a process that owns none of the devices: it computes nothing, and returns empty results of the right types."""

@@ -173,7 +173,7 @@ def make_array_from_single_device_arrays(
             sig, dense=_assemble_parts(shape, sharding, dict(zip(local_devices, parts, strict=True)), want)
         )
     order = by_device[local_devices[0]]._sig.order
-    if not sig.tiling.mesh_shape:
+    if not sig.form.grid:
         return in_order(ArrayImpl(sig, dense=parts[0]), order)
     return in_order(array_of_parts(sig, parts), order)
 

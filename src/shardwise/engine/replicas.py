@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base.shapes import Ndarray, Shape
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.shards import shard_places
-from shardwise.engine.signature import Signature, free_axes, signature
+from shardwise.engine.signature import Signature, free_axes, places_in_block, signature
 from shardwise.sharding.tiling import Index
 
 _WORDS = {np.dtype(t).itemsize: t for t in (np.uint8, np.uint16, np.uint32, np.uint64)}
@@ -32,8 +32,10 @@ def array_of_parts(sig: Signature, parts: Sequence[Ndarray]) -> ArrayImpl:
     extents = sig.form.grid
     block = np.stack(parts).reshape(*extents, *parts[0].shape)
     varies: list[int] = []
+    assert sig.tiling is not None
+    place_by_axis = places_in_block(sig.tiling)
     for axis in free_axes(sig.tiling):
-        first = block.take([0], axis)
+        first = block.take([0], place_by_axis[axis])
         if same_bits(np.broadcast_to(first, block.shape), block):
             block = first
         else:
@@ -68,7 +70,7 @@ def under_signature(x: ArrayImpl, sig: Signature) -> ArrayImpl:
         return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
     data = [shards[p.device].data for p in places]
     parts = [part.dense for part in data if part is not None]
-    if sig.tiling is None or not sig.tiling.mesh_shape:
+    if sig.tiling is None or not sig.form.grid:
         return ArrayImpl(sig, dense=parts[0])
     return array_of_parts(sig, parts)
 

@@ -119,10 +119,10 @@ def shard_places(sig: Signature) -> tuple[ShardPlace, ...]:
     index_map: Mapping[Device, Any] = sig.sharding.devices_indices_map(shape)
     replicas = _replica_ids(index_map.values()) if tiling is None else replica_ids(tiling, shape)
     coordinates: Iterable[tuple[int, ...]] = [()] * len(index_map)
-    if tiling is not None and tiling.mesh_shape and not sig.spans:
-        coordinates = np.ndindex(tiling.mesh_shape)
+    if tiling is not None and sig.form.grid and not sig.spans:
+        coordinates = np.ndindex(sig.form.grid)
     elif tiling is not None and sig.varies and not sig.absent:
-        coordinates = _own_places(sig.devices, tiling.mesh_shape)
+        coordinates = _own_places(sig.devices, tuple([n for n in tiling.mesh_shape if n != 1]))
     nothing = _without_share(sig.sharding)
     return tuple(
         [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import InternTable
-from shardwise.base.shapes import Ndarray
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import ShapedArray
 from shardwise.runtime.blocks import BlockForm, block_form
 from shardwise.sharding import Device, NamedSharding, Sharding
@@ -46,7 +46,7 @@ class Signature:
     order: tuple[int, ...] | None  # dims from the slowest to the fastest varying in memory; None: the default
     varies: tuple[
         int, ...
-    ]  # axes of the tiling's mesh that split no dim, and along which the copies may differ all the same
+    ]  # axes of the tiling's mesh that split no dim, and along which copies may differ all the same
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Signature:
         elif self.tiling is None:
             self.form = block_form(aval.shape, ((),) * aval.ndim, ())
         else:
-            self.form = block_form(aval.shape, self.tiling.dims, self.tiling.mesh_shape)
+            self.form = _form(aval.shape, self.tiling, self.tiling.mesh_shape)
 
     def _own_part(self) -> None:
         tiling, shape = self.tiling, self.aval.shape
@@ -89,7 +89,7 @@ class Signature:
             n if p is None else n // ways * len(p)
             for n, ways, p in zip(shape, tiling.ways, self.positions, strict=True)
         )
-        self.form = block_form(local, tiling.dims, own_parts.extents)
+        self.form = _form(local, tiling, own_parts.extents)
 
     def part_of(self, dense: Ndarray) -> Ndarray:
         """The part of a whole value that this process holds."""
@@ -99,6 +99,13 @@ class Signature:
             return np.empty(self.form.shape, dense.dtype)
         assert self.tiling is not None
         return local_part(dense, self.tiling.ways, self.positions)
+
+
+def _form(shape: Shape, tiling: Tiling, extents: Shape) -> BlockForm:
+    """The form of a process's part; `extents`: along each axis. Axes of one device are none of it, as they are none of grids."""
+    axes = places_in_block(tiling)
+    dims = tuple([tuple([axes[a] for a in split if a in axes]) for split in tiling.dims])
+    return block_form(shape, dims, tuple([extents[a] for a in axes]))
 
 
 _signatures: InternTable[tuple[Any, ...], Signature] = InternTable()
@@ -119,6 +126,11 @@ def signature(
     if known_value is None:
         known_value = _signatures.keep(key, Signature(aval, sharding, committed, order, varies))
     return known_value
+
+
+def places_in_block(tiling: Tiling) -> dict[int, int]:
+    """Where the leading dims of blocks have the axes of a mesh; those of one device have none."""
+    return {a: i for i, a in enumerate(a for a, n in enumerate(tiling.mesh_shape) if n != 1)}
 
 
 def free_axes(tiling: Tiling | None) -> tuple[int, ...]:

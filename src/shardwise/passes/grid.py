@@ -6,6 +6,7 @@ Goes out: one grid on which each of their axes is a tuple of grid axes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import field
@@ -25,7 +26,9 @@ MeshKey = tuple[tuple[str, ...], tuple[int, ...]]  # axis names and sizes
 
 @dataclass(frozen=True)
 class Grid:
-    """Named axes over an ordered device list (row-major)."""
+    """Named axes over an ordered device list (row-major). Axes of a mesh along which there is one device are none of the grid: what a
+    program does along them is no exchange.
+    """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -36,6 +39,12 @@ class Grid:
     def axis_sizes(self) -> dict[str, int]:
         """The size of each axis by name."""
         return dict(zip(self.names, self.sizes, strict=True))
+
+    @property
+    def mesh(self) -> MeshKey:
+        """The axes that users know, with those of one device; the grid's own where meshes differ."""
+        keys = list(self.meshes)
+        return keys[0] if keys and all(sizes == keys[0][1] for _, sizes in keys) else (self.names, self.sizes)
 
     @cached_property
     def crowding(self) -> Crowding | None:
@@ -161,10 +170,9 @@ def make_grid(devices: Sequence[Device], meshes: Iterable[MeshKey]) -> Grid:
         return Grid(names, sizes, devices, {(names, sizes): {n: (n,) for n in names}})
     first_names, first_sizes = distinct[0]
     if all(sizes == first_sizes for _, sizes in distinct):
-        tables = {
-            (names, sizes): dict(zip(names, ((n,) for n in first_names), strict=True)) for names, sizes in distinct
-        }
-        return Grid(first_names, first_sizes, devices, tables)
+        axes = [(n,) if size > 1 else () for n, size in zip(first_names, first_sizes, strict=True)]
+        tables = {(names, sizes): dict(zip(names, axes, strict=True)) for names, sizes in distinct}
+        return Grid(tuple(itertools.chain(*axes)), tuple(s for s in first_sizes if s > 1), devices, tables)
     refinement = common_refinement(*[sizes for _, sizes in distinct])
     if refinement is None:
         mesh_list = " and ".join(str(dict(zip(*m, strict=True))) for m in distinct)

@@ -27,7 +27,7 @@ def simplify(program: Program, devices: int = 1) -> Program:
 
 
 def known_scalars(program: Program) -> Program:
-    """Compute what follows from constant scalars alone by arithmetic, which rounds alike wherever it runs."""
+    """Compute what follows from constant scalars, or from devices being alone, by arithmetic, which rounds alike wherever it runs."""
     scalar_by_var: dict[Var, Atom] = {}
     kept_equations: list[Equation] = []
     for eqn in program.equations:
@@ -35,7 +35,8 @@ def known_scalars(program: Program) -> Program:
         if scalar_by_var and not scalar_by_var.keys().isdisjoint(inputs):
             inputs = tuple([a if isinstance(a, Literal) else scalar_by_var.get(a, a) for a in inputs])
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
-        if inputs and isinstance(inputs[0], Literal) and _is_arithmetic_of_literals(eqn):
+        is_candidate = not inputs or isinstance(inputs[0], Literal)  # most have no constant first: do not look further
+        if is_candidate and all(isinstance(a, Literal) for a in inputs) and (_is_arithmetic(eqn) or _is_alone(eqn)):
             scalar_by_var[eqn.outputs[0]] = _compute_constant(eqn)
         else:
             kept_equations.append(eqn)
@@ -45,14 +46,19 @@ def known_scalars(program: Program) -> Program:
     return Program(program.inputs, tuple(kept_equations), outputs, program.num_consts, program.name)
 
 
-def _is_arithmetic_of_literals(eqn: Equation) -> bool:
+def _is_arithmetic(eqn: Equation) -> bool:
     op = eqn.op
-    if op.emit is None or op.transcendental or op.has_effects(eqn.params):
-        return False
-    if not all(isinstance(a, Literal) for a in eqn.inputs):
+    if op.emit is None or not eqn.inputs or op.transcendental or op.has_effects(eqn.params):
         return False
     out = eqn.outputs[0].aval  # elementwise ops have one result
     return not out.shape and not is_key_dtype(out.dtype) and out.mesh is None
+
+
+def _is_alone(eqn: Equation) -> bool:
+    """Whether it says of a device that is alone where it is, or what it has."""
+    collective = eqn.op.collective
+    alone = collective is not None and collective.alone is not None and not eqn.params["axes"]
+    return alone and not eqn.outputs[0].aval.shape
 
 
 def _compute_constant(eqn: Equation) -> Literal:

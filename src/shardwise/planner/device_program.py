@@ -40,7 +40,7 @@ def device_program_of(
         in_dims, out_dims = ([((),) * len(d) for d in dims] for dims in (in_dims, out_dims))
     return DeviceProgram(
         executable.device_program,
-        executable.grid.axis_sizes,
+        dict(zip(*executable.grid.mesh, strict=True)),
         tuple(name or f"argument {i}" for i, name in enumerate(names)),
         tuple(in_dims),
         tuple(out_dims),

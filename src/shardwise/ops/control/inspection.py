@@ -29,7 +29,7 @@ def _sharding_on(grid: Any, dims: Any, aval: ShapedArray) -> Sharding:
     if not context.empty and tuple(context.devices.flat) == grid.devices:
         mesh = context
     else:
-        names, sizes = next(iter(grid.meshes), (grid.names, grid.sizes))
+        names, sizes = grid.mesh
         types = aval.mesh.axis_types if aval.mesh is not None and aval.mesh.axis_names == names else None
         mesh = Mesh(np.array(grid.devices, dtype=object).reshape(sizes), names, axis_types=types)
     return sharding_like(NamedSharding(mesh, PartitionSpec()), Tiling(grid.sizes, grid.names, grid.positions(dims)))

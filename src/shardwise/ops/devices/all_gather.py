@@ -13,7 +13,7 @@ from shardwise.ir import Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merge_dims, move_dim, require_single_axis, shift_position
-from shardwise.ops.devices.declare import define_collective, shown_groups
+from shardwise.ops.devices.declare import define_collective, of_one_device, shown_groups
 from shardwise.ops.devices.each import Operands, first_operands, in_groups
 from shardwise.ops.devices.fronts import Groups, Turn, compile_turn, fold_groups, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
@@ -175,6 +175,7 @@ all_gather_op = define_collective(
     jvp="linear",
     transpose=_transpose,
     batch=_batch,
+    rewrite=of_one_device,
     across=_across,
     collective=Collective(
         "all_gather",

@@ -20,7 +20,7 @@ from shardwise.ir import AbsorbedReduction, Collective, Equation, ShapedArray, S
 from shardwise.ir.axis_scope import checks_variance, is_checked
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, reduce_dim, require_single_axis
-from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.declare import define_collective, of_one_device
 from shardwise.ops.devices.each import Operands, combine_members, first_operands, in_groups
 from shardwise.ops.devices.fronts import Groups, fold_groups, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
@@ -328,6 +328,7 @@ all_reduce = define_collective(
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,
+    rewrite=of_one_device,
     across=_across,
     compile=_compile,
     collective=Collective(

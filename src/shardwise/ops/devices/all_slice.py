@@ -12,7 +12,7 @@ from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, ShapedArray, SmallForm
 from shardwise.ir.op import Params
 from shardwise.ops.devices.batching import Batched, require_single_axis, split_dim
-from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.declare import define_collective, of_one_device
 from shardwise.ops.devices.lines import own_entries
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import do, full_in_front, later
@@ -86,6 +86,7 @@ all_slice = define_collective(
     jvp="linear",
     transpose=_transpose,
     batch=_batch,
+    rewrite=of_one_device,
     collective=Collective("slice", alone=_alone),
     small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),
 )

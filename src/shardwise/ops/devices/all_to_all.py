@@ -12,7 +12,7 @@ from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Collective, Equation, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merge_dims, move_dim, require_single_axis, split_dim
-from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.declare import define_collective, of_one_device
 from shardwise.ops.devices.each import Operands, first_operands, in_groups, parts
 from shardwise.ops.devices.fronts import Groups, Turn, compile_turn, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
@@ -228,6 +228,7 @@ all_to_all_op = define_collective(
     jvp="linear",
     transpose=_transpose,
     batch=_batch,
+    rewrite=of_one_device,
     across=_across,
     collective=Collective(
         "all_to_all",

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.shapes import Ndarray
-from shardwise.ir import Collective, ShapedArray, Shown, SmallForm, literal
+from shardwise.ir import Collective, Equation, Program, ShapedArray, Shown, SmallForm, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, require_single_axis
-from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.declare import define_collective, of_one_device
 from shardwise.ops.devices.each import Operands, first_operands
 from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
@@ -143,6 +143,11 @@ def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
     return results
 
 
+def _of_one_device(eqn: Equation, devices: int) -> Program | None:
+    """To a device that is alone its own value comes; where none does, the kernel gives zeros."""
+    return of_one_device(eqn, devices) if eqn.params["perm"] else None
+
+
 ppermute_op = define_collective(
     "ppermute",
     type_rule=_type,
@@ -153,6 +158,7 @@ ppermute_op = define_collective(
     transpose=_transpose,
     batch=_batch,
     across=_across,
+    rewrite=_of_one_device,
     collective=Collective("permute", sent=lambda nbytes, n: nbytes, moves=True, exchange=_exchange, told=("perm",)),
     shown=Shown(renamed={"axes": "axis_name"}),
     small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),

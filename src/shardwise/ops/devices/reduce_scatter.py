@@ -13,7 +13,7 @@ from shardwise.ir import AbsorbedReduction, Collective, ShapedArray, Shown, Smal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.batching import Batched, reduce_dim, require_single_axis, split_dim
-from shardwise.ops.devices.declare import define_collective, shown_groups
+from shardwise.ops.devices.declare import define_collective, of_one_device, shown_groups
 from shardwise.ops.devices.each import Operands, combine_members, first_operands, in_groups, parts
 from shardwise.ops.devices.fronts import Groups, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
@@ -154,6 +154,7 @@ psum_scatter_op = define_collective(
     jvp="linear",
     transpose=_transpose,
     batch=_batch,
+    rewrite=of_one_device,
     across=_across,
     collective=Collective(
         "reduce_scatter",

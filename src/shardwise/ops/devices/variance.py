@@ -9,7 +9,7 @@ from shardwise.ir import Collective, ShapedArray, Shown
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ops.devices.batching import pointwise
-from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.declare import define_collective, of_one_device
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.derivative import do
 
@@ -41,6 +41,7 @@ pvary_op = define_collective(
     jvp="linear",
     transpose=_pvary_transpose,
     batch=pointwise("pvary"),
+    rewrite=of_one_device,
     collective=Collective("pvary", alone=_first_operand),
     shown=Shown(name=lambda: config.dialect.jaxprs.pvary),
     keys=HANDS_ON,
@@ -69,6 +70,7 @@ pcast_op = define_collective(
     jvp="linear",
     transpose=_pcast_transpose,
     batch=pointwise("pcast"),
+    rewrite=of_one_device,
     collective=Collective("pcast", alone=_first_operand),
     keys=HANDS_ON,
 )

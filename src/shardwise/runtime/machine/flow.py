@@ -87,6 +87,14 @@ class Flow:
         """The i64 `yes` where an i1 is set."""
         return self.value(f"select i1 {condition}, i64 {yes}, i64 {no}", "n")
 
+    def pick_address(self, condition: str, yes: str, no: str) -> str:
+        """The address `yes` where an i1 is set."""
+        return self.value(f"select i1 {condition}, ptr {yes}, ptr {no}", "p")
+
+    def same_address(self, x: str, y: str) -> str:
+        """An i1: whether two addresses are one."""
+        return self.value(f"icmp eq ptr {x}, {y}", "is")
+
     def least(self, x: int | str, y: int | str, signed: bool = True) -> str:
         """The smaller of two i64."""
         if is_known(str(x)) and is_known(str(y)):

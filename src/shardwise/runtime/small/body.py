@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.devices import over_devices
 from shardwise.runtime.small.forms import form_of
 from shardwise.runtime.small.group import Group, GroupReduction, along_all, write_group
+from shardwise.runtime.small.in_place import values_handed_on
 from shardwise.runtime.small.leads import axes_reduced
 from shardwise.runtime.small.loops import reduce_in_register, store
 from shardwise.runtime.small.moves import cells, in_cell, store_boxes
@@ -63,13 +65,19 @@ class BodyWriter:
         for atom, into in zip(self.program.outputs, wanted, strict=False):
             if isinstance(atom, Var) and into is not None:
                 self.wanted.setdefault(atom, into)
+        for atom, into in zip(self.program.outputs, wanted, strict=False):
+            if into is not None and into.spare:
+                spare = replace(into, place=into.spare, among=(), spare="")
+                for v in [v for v in values_handed_on(self.program, atom) if v not in self.program.inputs][:1]:
+                    self.wanted.setdefault(v, spare)
         for eqn in self.program.equations:
             self._equation(eqn)
         self._flush()
         outs = [self.value(a) for a in self.program.outputs]
-        for value, into in zip(outs, wanted, strict=False):
-            if into is not None and (value.place, value.steps) != (into.place, into.steps):
-                store(self.code, value, into)
+        for k, into in enumerate(wanted):
+            if into is not None and not outs[k].lies_in(into):
+                store(self.code, outs[k], into)
+                outs[k] = into if into.among else outs[k]  # the address counts
         for value in self.values.values():
             self.code.release(value)
         return outs

@@ -41,7 +41,9 @@ class Value:
 
     `lane` holds all elements, or one (`width` 1) that all are equal to; a `constant` has the value's shape, or one element.
     `place` is the address of the first element, `steps` the bytes between neighbours along each dim. Of memory that is `updated`,
-    equations to come write over windows. What is put together of `boxes`, later ones over earlier ones, is nowhere yet.
+    equations to come write over windows. What is put together of `boxes`, later ones over earlier ones, is nowhere yet. Where branches
+    hand on memory as it is, `place` is one of the addresses `among`, as turns out in each run; what is wanted may lie at any of `among`,
+    and `spare` is the one at which no branch computes it.
     """
 
     shape: Shape
@@ -54,6 +56,13 @@ class Value:
     owners: tuple[Buffer, ...] = ()
     updated: bool = False
     boxes: tuple[ValueBox, ...] = ()
+    among: tuple[str, ...] = ()
+    spare: str = ""
+
+    def lies_in(self, wanted: Value) -> bool:
+        """Whether the value is where it is wanted, in every run."""
+        places = wanted.among or (wanted.place,)
+        return self.steps == wanted.steps and all(p in places for p in self.among or (self.place,))
 
     @property
     def size(self) -> int:

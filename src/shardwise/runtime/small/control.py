@@ -22,7 +22,7 @@ from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES, Lane
 from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.cost import small_cost
-from shardwise.runtime.small.in_place import branch_updates, carry_updates
+from shardwise.runtime.small.in_place import branch_updates, carry_updates, values_handed_on
 from shardwise.runtime.small.leads import carry_shapes, entry_of, leads_through, out_leads
 from shardwise.runtime.small.loops import dense, store
 from shardwise.runtime.small.positions import as_index
@@ -60,26 +60,46 @@ class _Carry:
         if not self.turns:
             parts = [Lane(ref, part.dtype) for ref, part in zip(refs, self.parts, strict=True)]
             return replace(self.first, lane=code.at(self.first.size).join_parts(parts))
-        owners = (*self.first.owners, *self.turns[0].owners, *self.turns[1].owners)
+        owners = (*self.first.owners, *[o for v in self.turns for o in v.owners])
         return replace(self.first, place=refs[0], owners=owners)
 
     def target(self, refs: Sequence[str]) -> Value | None:
         """Where the round writes the next value."""
         if self.chain:
             return self.first
-        return replace(self.turns[0], place=refs[1]) if self.turns else None
+        if not self.turns:
+            return None
+        spare = refs[2] if self.turns[2:] else ""
+        among = (refs[1], refs[0], *([spare] if spare else []))
+        return replace(self.turns[0], place=refs[1], among=among, spare=spare)
 
     def nexts(self, code: Code, refs: Sequence[str], value: Value) -> list[str]:
         """The registers of the next round."""
         if self.chain:
             return []
         if self.turns:
-            return [refs[1], refs[2], refs[1]]
+            return self._next_turns(code, refs, value.place)
         value = code.align_rank(code.settle_value(value), len(self.first.shape))
         return [part.ref for part in code.take_apart(code.lane_of(value, self.first.shape))]
 
+    def _next_turns(self, code: Code, refs: Sequence[str], place: str) -> list[str]:
+        """The value's address, those of free memory, and its own again, which is free once the next value has another one."""
+        old, target, *free, last = refs
+        if place == old:  # handed on in all branches
+            return list(refs)
+        if place == target:
+            return [target, *free, last, target]
+        pick, stays = code.pick_address, code.same_address(place, old)
+        if not free:
+            return [place, pick(stays, target, last), pick(stays, last, place)]
+        (spare,) = free
+        is_target = code.same_address(place, target)
+        return [place, pick(is_target, spare, target), pick(stays, spare, last), pick(stays, last, place)]
 
-def _carry(code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into: Value | None) -> _Carry:
+
+def _carry(
+    code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into: Value | None, turns: int = 2
+) -> _Carry:
     value = code.align_rank(value, len(shape))
     if math.prod(shape) <= costs.REGISTER_ELEMENTS:
         lane = code.lane_of(value, shape)
@@ -96,8 +116,7 @@ def _carry(code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into:
         value = code.in_memory(value)
         steps = tuple(0 if n != m else s for n, m, s in zip(value.shape, shape, value.steps, strict=True))
         first = dense(code, replace(value, shape=shape, steps=steps))
-    turns = code.buffer(shape, value.dtype), code.buffer(shape, value.dtype)
-    return _Carry(first, turns)
+    return _Carry(first, tuple([code.buffer(shape, value.dtype) for _ in range(turns)]))
 
 
 # -- loops ---------------------------------------------------------------------------------------------------------------
@@ -223,9 +242,10 @@ class _Carries:
         before, after = loop.body.inputs[first : first + len(values)], loop.body.outputs[: len(values)]
         self.fixed = [v if b is a else None for b, a, v in zip(before, after, values, strict=True)]
         chains = carry_updates(loop, code.env.spread)
+        turns = [3 if any(v not in loop.body.inputs for v in values_handed_on(loop.body, a)) else 2 for a in after]
         self.carries = [
-            None if f is not None else _carry(code, v, s, c, w)
-            for f, v, s, c, w in zip(self.fixed, values, shapes, chains, wanted, strict=False)
+            None if f is not None else _carry(code, v, s, c, w, n)
+            for f, v, s, c, w, n in zip(self.fixed, values, shapes, chains, wanted, turns, strict=False)
         ]
 
     def places(self) -> dict[Var, Value]:
@@ -321,6 +341,7 @@ def _branches(
             made.append(None)
         else:
             made.append(into if into is not None and into.shape == shape else code.buffer(shape, dtype_name(v.aval)))
+    made = [m and _or_handed_on(held, k, operands, m, m is wanted[k]) for k, m in enumerate(made)]
     memory = [m for m in made if m is not None]
     for m in memory:
         code.hold(m)
@@ -330,21 +351,44 @@ def _branches(
         def run() -> list[str]:
             results = body.inner(branch, operands, 0, own).run(made)
             return [
-                code.lane_of(code.align_rank(code.settle_value(r), len(s)), s).ref
+                code.lane_of(code.align_rank(code.settle_value(r), len(s)), s).ref if m is None else r.place
                 for r, s, m in zip(results, shapes, made, strict=True)
-                if m is None
+                if m is None or m.among
             ]
 
         return run
 
-    small = [(s, dtype_name(v.aval)) for s, v, m in zip(shapes, eqn.outputs, made, strict=True) if m is None]
-    kinds = [f"<{math.prod(s)} x {TYPES[dtype]}>" for s, dtype in small]
+    items = [(s, dtype_name(v.aval), m) for s, v, m in zip(shapes, eqn.outputs, made, strict=True)]
+    kinds = ["ptr" if m else f"<{math.prod(s)} x {TYPES[dtype]}>" for s, dtype, m in items if not m or m.among]
     refs = iter(code.choose(as_index(code, index), list(map(way, branches, places)), kinds))
-    registers = iter([code.of_lane(Lane(next(refs), dtype), s, dtype, math.prod(s)) for s, dtype in small])
-    out = [next(registers) if m is None else m for m in made]
+    out = list[Value]()
+    for s, dtype, m in items:
+        if m is None:
+            out.append(code.of_lane(Lane(next(refs), dtype), s, dtype, math.prod(s)))
+        else:
+            out.append(replace(m, place=next(refs)) if m.among else m)
     for m in memory:
         code.release(m)
     return out
+
+
+def _or_handed_on(held: Branches, k: int, operands: Sequence[Value], made: Value, is_wanted: bool) -> Value:
+    """The memory of a large result, or that of an operand which some branch hands on as it: then nothing is copied. Where the result is
+    wanted, only if that is among the places.
+    """
+    fits = [
+        v
+        for p in held.programs
+        for out in (p.outputs[k], *values_handed_on(p, p.outputs[k]))
+        if out in p.inputs and (v := operands[p.inputs.index(out)]).place and not v.updated
+        if (v.shape, v.steps) == (made.shape, made.steps)
+    ]
+    others = [v for v in fits if v.place != made.place and (not is_wanted or v.lies_in(made))]
+    if not others:
+        return replace(made, among=(), spare="")
+    places = [p for v in (made, *others) for p in v.among or (v.place,)]
+    owners = [o for v in (made, *others) for o in v.owners]
+    return replace(made, among=tuple(dict.fromkeys(places)), owners=tuple(dict.fromkeys(owners)), spare="")
 
 
 def _places_in_branches(

@@ -51,6 +51,8 @@ def writable(eqn: Equation, spread: Spread, in_place: bool = False, largest: int
         return False
     if not (in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, spread, largest)):
         return False
+    if form is _REGION:
+        return _region_fits(eqn, spread, largest)
     return form is None or form.fits is None or form.fits(eqn, spread)
 
 
@@ -98,22 +100,22 @@ def _turns(eqn: Equation) -> bool:
 # -- equations that hold programs ----------------------------------------------------------------------------------------------
 
 
-def _region_fits(eqn: Equation, spread: Spread) -> bool:
+def _region_fits(eqn: Equation, spread: Spread, largest: int) -> bool:
     region = region_of(eqn)
     if isinstance(region, Branches):
-        return not eqn.inputs[0].aval.vma and _branches_fit(region, eqn, spread)
+        return not eqn.inputs[0].aval.vma and _branches_fit(region, eqn, spread, largest)
     assert region is not None
     if region.length == 0 or (region.test is not None and region.test.out_types[0].vma):
         return False
     return _carry_fits(region, spread)
 
 
-def _branches_fit(branches: Branches, eqn: Equation, spread: Spread) -> bool:
+def _branches_fit(branches: Branches, eqn: Equation, spread: Spread, largest: int) -> bool:
     """Whether the values of branches are small, but for those that update a large operand."""
-    large = [k for k, v in enumerate(eqn.outputs) if spread.elements(v.aval) > costs.SMALL_LARGEST]
+    large = [k for k, v in enumerate(eqn.outputs) if spread.elements(v.aval) > largest]
     found = [branch_updates(branches, k, spread) for k in large]
     touched = {v for f in found if f is not None for chain in f[1] for v in chain}
-    return all(_body_fits(p, spread, touched) for p in branches.programs)
+    return all(_body_fits(p, spread, touched, largest) for p in branches.programs)
 
 
 def _carry_fits(loop: Loop, spread: Spread) -> bool:
@@ -153,6 +155,6 @@ def _hand_on(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: S
     return list(values)
 
 
-_REGION = SmallForm(control.region, _region_fits)
+_REGION = SmallForm(control.region)
 _VIEW = SmallForm(moves.view)
 _HANDED_ON = SmallForm(_hand_on)

@@ -48,6 +48,24 @@ def branch_updates(branches: Branches, k: int, spread: Spread = ALONE) -> tuple[
     return None if any(i != first for i in others) else (first, chains)
 
 
+def values_handed_on(program: Program, result: object) -> list[Var]:
+    """The values of a program whose memory branches may hand on as that of `result`, which they do not change."""
+    if not isinstance(result, Var):
+        return []
+    eqn = next((e for e in program.equations if result in e.outputs), None)
+    branches = None if eqn is None else region_of(eqn)
+    if eqn is None or not isinstance(branches, Branches):
+        return []
+    k, operands = eqn.outputs.index(result), eqn.inputs[1:]
+    atoms = [
+        operands[branch.inputs.index(v)]
+        for branch in branches.programs
+        for v in (branch.outputs[k], *values_handed_on(branch, branch.outputs[k]))
+        if v in branch.inputs
+    ]
+    return [a for a in dict.fromkeys(atoms) if isinstance(a, Var)]
+
+
 class _Values:
     """Where the values of a program are made and used."""
 
@@ -99,7 +117,7 @@ def _overwritten_operand(eqn: Equation, new: Var, spread: Spread) -> object:
 def _copies(eqn: Equation, x: Var, spread: Spread) -> bool:
     """Whether the equation only takes elements out of `x`, to memory or registers of their own."""
     op, region = eqn.op, region_of(eqn)
-    if isinstance(region, Branches):  # their results have memory of their own
+    if isinstance(region, Branches):  # they hand on no memory that is updated
         return x is not eqn.inputs[0]
     if region is not None:
         return x not in eqn.inputs[region.carry]

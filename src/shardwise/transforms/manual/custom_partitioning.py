@@ -197,7 +197,8 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _to_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Params:
-    mesh = Mesh(np.array(grid.devices, dtype=object).reshape(grid.sizes), grid.names) if grid.names else None
+    names, sizes = grid.mesh
+    mesh = Mesh(np.array(grid.devices, dtype=object).reshape(sizes), names) if names else None
     return {**params, "mesh": mesh}
 
 
@@ -206,7 +207,7 @@ def _partition(region: Any, eqn: Equation) -> None:
     call: _Call = eqn.params["call"]
     grid, owner = region.grid, call.owner
     read = [region.read(a) for a in eqn.inputs]
-    if not grid.names or region.manual:
+    if eqn.params["mesh"] is None or region.manual:
         _inline_program(region, eqn, eqn.params["program"], [(atom, ((),) * atom.aval.ndim) for atom, _ in read])
         return
     if owner.partition is None:
@@ -278,7 +279,7 @@ def _dims_of(grid: Any, mesh: Mesh, shardings: Any, types: Sequence[ShapedArray]
     for s, t in zip(leaves, types, strict=True):
         if isinstance(s, NamedSharding) and s.mesh.shape_tuple == mesh.shape_tuple:
             dims = s.dims + ((),) * (t.ndim - len(s.dims))
-            found.append(tuple(tuple(a for a in axes if sizes[a] > 1) for axes in dims))
+            found.append(tuple(tuple(a for a in axes if sizes.get(a, 1) > 1) for axes in dims))
         else:
             found.append(grid.dims_of(s.tiling(t.ndim)))
     return found
@@ -311,7 +312,8 @@ def _inline_program(
 ) -> None:
     """Append the equations of `program`, on whole values or parts as it needs, with its outputs as the results of `eqn`."""
     names = frozenset(region.grid.names)
-    body = region.sub({}, scope={**region.scope, **{a: (a,) for a in names}}, manual=names)
+    scope = {a: (a,) if a in names else () for a in (*region.grid.mesh[0], *region.grid.names)}
+    body = region.sub({}, scope={**region.scope, **scope}, manual=names)
     for var, (atom, dims) in zip(program.inputs, inputs, strict=True):
         body.define(var, atom, dims)
     body.run(program)

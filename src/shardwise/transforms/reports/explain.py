@@ -26,10 +26,10 @@ _MOST = 5  # of the axes, kinds or lines that a summary names
 
 def program_with_layouts(executable: Executable) -> Program:
     """The global program, with the layout of each value in its type, as an explicit type would show it."""
-    grid, program = executable.grid, executable.program
-    if not grid.names:
+    program, (names, sizes) = executable.program, executable.grid.mesh
+    if not names:
         return program
-    mesh = AbstractMesh(grid.sizes, grid.names)
+    mesh = AbstractMesh(sizes, names)
     layouts = {**executable.placements, **dict(zip(program.inputs, executable.in_dims, strict=True))}
     known: dict[Var, Var] = {}
 
@@ -68,9 +68,10 @@ def _with_layout(aval: ShapedArray, dims: DimAxes | None, mesh: AbstractMesh) ->
 def grid_text(executable: Executable) -> str:
     """``8 devices, mesh ('x': 2, 'y': 4)``."""
     grid = executable.grid
-    if not grid.names:
+    names, sizes = grid.mesh
+    if not names:
         return f"1 device, {grid.devices[0]}"
-    return f"{len(grid.devices)} devices, mesh ({', '.join(f'{n!r}: {s}' for n, s in zip(grid.names, grid.sizes, strict=True))})"
+    return f"{len(grid.devices)} devices, mesh ({', '.join(f'{n!r}: {s}' for n, s in zip(names, sizes, strict=True))})"
 
 
 def program_text(program: Program, sources: bool) -> str:
@@ -144,7 +145,7 @@ def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
     sizes = executable.grid.axis_sizes
     for axes in aval.spec:
         for a in axes:
-            ways *= sizes[a]
+            ways *= sizes.get(a, 1)
     return aval.nbytes // ways
 
 
