@@ -37,8 +37,8 @@ def with_dims_apart(program: Program, env: Env) -> Program:
 
 def _apart(program: Program, env: Env) -> Program:
     program = map_large(program, env, lambda inner: _apart(inner, env))
-    while chosen := _chosen(program, env.spread):  # another dim of the same values may be short, too
-        program = live_equations(_Columns(program, chosen).rewritten())
+    while dim_by_value := _chosen(program, env.spread):  # another dim of the same values may be short, too
+        program = live_equations(_Columns(program, dim_by_value).rewritten())
     return program
 
 
@@ -49,16 +49,21 @@ def _chosen(program: Program, spread: Spread) -> dict[Var, int]:
     """The values that come apart, each with the dim: all that is computed of them does, too, down to slices and sums along it."""
     if not any(e.op in (slice_p, split_p) and 1 in e.outputs[0].aval.shape for e in program.equations):
         return {}
-    used, result_vars = users(program), {v for v in program.outputs if isinstance(v, Var)}
+    users_by_var, result_vars = users(program), {v for v in program.outputs if isinstance(v, Var)}
     leads: dict[
         Place, list[Place]
     ] = {}  # from a place to those that are computed of it; none where slices and sums end it
     slice_ends: set[Place] = set()
     for eqn in reversed(program.equations):
         out = eqn.outputs[0] if len(eqn.outputs) == 1 else None
-        if out is None or out in result_vars or out not in used or spread.elements(out.aval) < costs.FUSED_FEWEST:
+        if (
+            out is None
+            or out in result_vars
+            or out not in users_by_var
+            or spread.elements(out.aval) < costs.FUSED_FEWEST
+        ):
             continue
-        readers = [program.equations[i] for i in used[out]]
+        readers = [program.equations[i] for i in users_by_var[out]]
         for d, n in enumerate(out.aval.shape):
             if not 1 < n <= costs.APART_MOST or not _comes_apart(eqn, d):
                 continue
@@ -77,21 +82,21 @@ def _components(leads: dict[Place, list[Place]], slice_ends: set[Place]) -> dict
     for place, after in leads.items():
         for other in after:
             near[other].append(place)
-    chosen: dict[Var, int] = {}
-    done: set[Place] = set()
+    dim_by_value: dict[Var, int] = {}
+    seen_places: set[Place] = set()
     for start in leads:
-        if start not in slice_ends or start in done:
+        if start not in slice_ends or start in seen_places:
             continue
         stack, together = [start], {start}
         while stack:
             new_places = [p for p in near[stack.pop()] if p not in together]
             together.update(new_places)
             stack += new_places
-        done |= together
+        seen_places |= together
         dims = dict(together)
-        if len(dims) == len(together) and not dims.keys() & chosen.keys():
-            chosen |= dims
-    return chosen
+        if len(dims) == len(together) and not dims.keys() & dim_by_value.keys():
+            dim_by_value |= dims
+    return dim_by_value
 
 
 def _comes_apart(eqn: Equation, d: int) -> bool:
@@ -149,10 +154,10 @@ def _without(shape: Sequence[int], d: int) -> Shape:
 
 
 class _Columns:
-    """Writes a program in which the values of `chosen` are columns: values without that dim, one per element along it."""
+    """Writes a program in which the values of `dim_by_value` are columns: values without that dim, one per element along it."""
 
-    def __init__(self, program: Program, chosen: dict[Var, int]) -> None:
-        self.program, self.chosen, self.made = program, chosen, makers(program)
+    def __init__(self, program: Program, dim_by_value: dict[Var, int]) -> None:
+        self.program, self.dim_by_value, self.made = program, dim_by_value, makers(program)
         self.result_vars = {v for v in program.outputs if isinstance(v, Var)}
         self.columns: dict[Var, list[Atom]] = {}
         self.equations: list[Equation] = []
@@ -166,14 +171,14 @@ class _Columns:
             eqn = self._with_new_names(eqn)
             out = eqn.outputs[0] if eqn.outputs else None
             x = eqn.inputs[0] if eqn.inputs else None
-            if out in self.chosen:
-                self.columns[out] = self._columns_of(eqn, self.chosen[out])
+            if out in self.dim_by_value:
+                self.columns[out] = self._columns_of(eqn, self.dim_by_value[out])
             elif x in self.columns and eqn.op is slice_p:
-                first = eqn.params["start_indices"][self.chosen[x]]
-                self._slice(eqn, self.chosen[x], self.columns[x][first], eqn.outputs[0])
+                first = eqn.params["start_indices"][self.dim_by_value[x]]
+                self._slice(eqn, self.dim_by_value[x], self.columns[x][first], eqn.outputs[0])
             elif x in self.columns and eqn.op is split_p:
                 for column, part in zip(self.columns[x], eqn.outputs, strict=True):
-                    self._slice(eqn, self.chosen[x], column, part)
+                    self._slice(eqn, self.dim_by_value[x], column, part)
             elif x in self.columns:
                 self._reduce(eqn, self.columns[x])
             elif eqn.op is squeeze_p and x in self._expanded and out not in self.result_vars:
@@ -258,8 +263,8 @@ class _Columns:
             cut["strides"] = None if steps is None else _without(steps, d)
             column = self._emit(slice_p, [column], out, shape, cut, eqn)
         dims = tuple(e for e in range(out.aval.ndim) if e != d)
-        expanded = {"shape": out.aval.shape, "broadcast_dimensions": dims, "out_sharding": None}
-        self.equations.append(Equation(broadcast_in_dim_p, (column,), (out,), expanded, eqn.source))
+        stretch = {"shape": out.aval.shape, "broadcast_dimensions": dims, "out_sharding": None}
+        self.equations.append(Equation(broadcast_in_dim_p, (column,), (out,), stretch, eqn.source))
         self._expanded[out] = d, column
 
     def _squeeze(self, eqn: Equation, d: int, column: Atom) -> None:
