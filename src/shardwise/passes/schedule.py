@@ -11,6 +11,7 @@ groups.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -193,10 +194,39 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[Part]:
     groups: dict[int, list[int]] = {}
     for i in range(len(kinds)):
         groups.setdefault(find(i), []).append(i)
-    # A group in program order may be cut anywhere: no piece depends on a later one.
-    return [
-        Part(tuple(g[k : k + costs.FUSED_GROUP])) for g in groups.values() for k in range(0, len(g), costs.FUSED_GROUP)
-    ]
+    return [Part(piece) for group in groups.values() for piece in _pieces(program, group)]
+
+
+def _pieces(program: Program, group: Sequence[int]) -> list[tuple[int, ...]]:
+    """A group in program order, cut where few of its values are made before and read behind: these go through memory.
+
+    It may be cut anywhere, since no piece depends on a later one. Short pieces are better as long as little crosses a cut.
+    """
+    pieces: list[tuple[int, ...]] = []
+    last_reads = _last_reads(program, group) if len(group) > costs.FUSED_GROUP else {}
+    while len(group) > costs.FUSED_GROUP:
+        count, across = 0, [0]  # values that cross a cut behind so many equations
+        ends = Counter[int]()
+        for i in group[: costs.FUSED_GROUP_MOST]:
+            last = last_reads.get(i, i)
+            ends[last] += last > i
+            count += (last > i) - ends[i]
+            across.append(count)
+        cut = min(range(costs.FUSED_GROUP, costs.FUSED_GROUP // 2, -1), key=across.__getitem__)
+        if across[cut] > costs.FUSED_CUT_VALUES:
+            cut = min(range(len(across) - 1, 0, -1), key=lambda k: across[k] / k)
+        pieces.append(tuple(group[:cut]))
+        group = group[cut:]
+    return [*pieces, tuple(group)] if group else pieces
+
+
+def _last_reads(program: Program, group: Sequence[int]) -> dict[int, int]:
+    """By number the last equation of the group that reads the result of an equation of the group."""
+    maker_of = {v: i for i in group for v in program.equations[i].outputs}
+    reads = (
+        (maker_of[a], j) for j in group for a in program.equations[j].inputs if isinstance(a, Var) and a in maker_of
+    )
+    return dict(reads)
 
 
 def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
