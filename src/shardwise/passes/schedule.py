@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Equation, Literal, Loop, Program, Var, live_equations, map_equations, map_programs, region_of
-from shardwise.ops.indexing.element_reads import is_read
+from shardwise.ops.indexing.element_reads import copies_elements, is_read
 from shardwise.passes.parts import Part, makers, order_parts, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -159,9 +159,14 @@ def _outside(program: Program, part: Part, kinds: Sequence[Any], env: Env) -> Se
 
 
 def _worth(program: Program, members: Sequence[int]) -> bool:
-    """Whether a group computes anything: copies alone gain nothing."""
-    ops = [program.equations[i].op for i in members]
-    return any(op.fold is not None or (op.emit is not None and op.emit.cost) for op in ops)
+    """Whether a group computes anything, or reads elements: other copies alone gain nothing."""
+    equations = [program.equations[i] for i in members]
+    return any(e.op.fold is not None or (e.op.emit is not None and e.op.emit.cost) or _copies(e) for e in equations)
+
+
+def _copies(eqn: Equation) -> bool:
+    read = eqn.params["read"] if eqn.op.at_positions else None
+    return read is not None and copies_elements(read, eqn.inputs[0].aval, eqn.outputs[0].aval.shape)
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------

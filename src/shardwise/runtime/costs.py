@@ -143,6 +143,9 @@ APART_MOST: Final = 4
 # Elements on all devices from which a fused loop pays: at 4096, three equations take NumPy 3.6 us and a loop 4.6; at
 # 16384, 9.6 and 5.7 (fused_elements).
 FUSED_FEWEST: Final = 1 << 14
+# Elements of a row that a loop reads at a position even where nothing is computed: 200,000 rows of 2 take 117 us so, 170 by the kernel of
+# rows; 50,000 of 8 both 64.
+READ_ROW: Final = 4
 # Equations of a group: a longer one is cut where few values cross, up to as many as `FUSED_CUT_VALUES`, since processors do not look far
 # enough ahead to begin the next vector in a long chain: 250 additions and multiplications of one value after the other take 1.7 ms so,
 # 2.8 together.
