@@ -92,6 +92,42 @@ def page_rank_by_edges(jax, jnp, np):
     return lambda: f(rank, degree, source, target)
 
 
+def _hash_grid(jax, jnp, np):
+    """Features of points by tables at 4 levels: eight corners of a cell, each hashed, read and weighed."""
+    corners = np.array([[i >> k & 1 for k in range(3)] for i in range(8)], np.uint32)
+
+    def level(table, x, size):
+        p = x * size
+        low = jnp.floor(p)
+        cell, w = low.astype(jnp.uint32), p - low
+        found = 0
+        for corner in corners:
+            c = cell + corner
+            i = c[:, 0] ^ (c[:, 1] * np.uint32(2654435761)) ^ (c[:, 2] * np.uint32(805459861))
+            weight = jnp.prod(jnp.where(corner == 1, w, 1 - w), 1)
+            found += table[(i % np.uint32(16384)).astype(jnp.int32)] * weight[:, None]
+        return found
+
+    return lambda tables, x: jnp.concatenate([level(tables[k], x, 16 * 1.5**k) for k in range(4)], 1)
+
+
+@case(FAMILY, devices=(1, 8))
+def hash_grid(jax, jnp, np):
+    """Features of 32,768 points in space by 4 tables of 16,384 x 2, read at hashes of the corners of their cells."""
+    x, tables = np.random.default_rng(0).random((32_768, 3)).astype(np.float32), jnp.asarray(normal(np, 4, 16_384, 2))
+    f, x = jax.jit(_hash_grid(jax, jnp, np)), rows(jax, np, x)
+    return lambda: f(tables, x)
+
+
+@case(FAMILY, devices=(1,))
+def hash_grid_gradient(jax, jnp, np):
+    """The gradient of the squares of such features by the tables."""
+    x, tables = np.random.default_rng(0).random((32_768, 3)).astype(np.float32), jnp.asarray(normal(np, 4, 16_384, 2))
+    encode, x = _hash_grid(jax, jnp, np), jnp.asarray(x)
+    f = jax.jit(jax.grad(lambda tables, x: jnp.square(encode(tables, x)).sum()))
+    return lambda: f(tables, x)
+
+
 @case(FAMILY, devices=(1, 8))
 def embedding_gradient(jax, jnp, np):
     """The gradient of a table of 4096 rows of 64 of which 8192 are read and squared."""

@@ -11,6 +11,7 @@ import pytest
 import shardwise
 import shardwise.numpy as jnp
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.numpy import sets
 from tests.differential.oracle import compare
 from tests.numpy.face import cases, check_case, check_error
 
@@ -187,3 +188,17 @@ def test_what_is_said_to_be_unique_and_is_not_is_left_out_as_in_numpy(size, expe
         jnp.setxor1d(a, b, assume_unique=True, size=size, fill_value=None if size is None else 9).tolist() == expected
     )
     assert jnp.setxor1d(a, b).tolist() == [1, 3, 4, 5]
+
+
+def test_rows_of_many_columns_are_sorted_column_by_column(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 2, (40, 3, 2)).astype(np.float32)
+    rows[::5], rows[1::7], rows[2::9, 1] = np.nan, -0.0, np.inf
+    results = []
+    for most in (1000, 2):
+        monkeypatch.setattr(sets, "_MOST_KEYS", most)
+        options = {}, {"size": 9}, {"equal_nan": False}
+        results.append([x for kw in options for x in jnp.unique(rows, True, True, True, axis=0, **kw)])
+    for x, y in zip(*results, strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+    assert jnp.unique(rng.integers(0, 5, (2000, 1)), axis=1).shape == (2000, 1)

@@ -8,6 +8,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
+from shardwise.base import config
 from shardwise.ir import ShapedArray, trace_program, verify
 from shardwise.passes.element_reads import with_element_reads
 from shardwise.passes.schedule import schedule
@@ -125,12 +126,38 @@ def test_rows_shorter_than_vectors(columns, dtype):
     np.testing.assert_array_equal(sw.jit(read)(image, i, j, at), read(image, i, j, at))
 
 
-def test_few_elements_and_copies_stay():
-    """Nothing is gained where nothing is computed."""
+def test_few_elements_and_copies_of_rows_stay():
+    """Kernels copy rows; a loop reads elements, and rows of a few."""
     i = np.zeros(COUNT, np.int32)
     assert scheduled(lambda x, i: [x[i] + 1], TABLE[0], i[:9]) == ["gather", "add"]
-    assert scheduled(lambda x, i: [x[i]], TABLE[0], i) == ["gather"]
-    np.testing.assert_array_equal(sw.jit(lambda x, i: x[i])(TABLE, i), TABLE[i])
+    assert scheduled(lambda x, i: [x[i]], TABLE, i) == ["gather"]
+    assert scheduled(lambda x, i: [x[i]], TABLE[0].astype(np.float16), i) == ["gather"]
+    for f in (lambda x, i: [x[0][i]], lambda x, i: [x[:, :3][i]], lambda x, i: [jnp.take(x, i, 1)]):
+        assert "fused" in scheduled(f, TABLE, i)
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill", "wrap", "promise_in_bounds"])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("index", ["int8", "uint8", "int32"])
+def test_elements_that_are_only_copied(dtype, index, mode):
+    bits = RNG.integers(0, 256, (30, 40 * np.dtype(dtype).itemsize), np.uint8).view(dtype)
+    bits = np.concatenate([bits, np.array([[np.nan, -0.0, np.inf, 0] * 10]).astype(dtype)]) if dtype[0] == "f" else bits
+    limit = 40 if mode == "promise_in_bounds" else 1 << 20
+    i = RNG.integers(-limit if index[0] == "i" else 0, limit, COUNT).astype(index)
+    along = np.broadcast_to(i[: bits.shape[0], None], (bits.shape[0], 700))
+    along_mode, take_mode = "fill" if mode == "wrap" else mode, "clip" if mode == "promise_in_bounds" else mode
+    functions = {
+        "elements": lambda x, i: x.at[0, i].get(mode=along_mode),
+        "columns": lambda x, i: jnp.take(x, i, 1, mode=take_mode),
+        "short rows": lambda x, i: x[:, :3].at[i].get(mode=along_mode),
+        "along": lambda x, i: jnp.take_along_axis(x, jnp.asarray(along), 1, mode=along_mode),
+        "along the first": lambda x, i: jnp.take_along_axis(x.T, jnp.asarray(along.T), 0, mode=along_mode),
+    }
+    for name, f in functions.items():
+        found = np.asarray(sw.jit(f)(bits, i))
+        with config.override("shardwise_fused", "off"):
+            expected = np.asarray(sw.jit(f)(bits, i))
+        assert found.tobytes() == expected.tobytes(), name
 
 
 def test_results_are_not_written_over_tables():

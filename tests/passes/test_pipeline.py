@@ -97,6 +97,7 @@ SPECIAL = {  # programs with equations that passes look for
     "scatter_sums": lambda x: jnp.zeros_like(x).at[1, 2].add(x[0, 0]) + jnp.sin(x),
     "joined_pads": lambda x: jnp.sin(jnp.pad(x, 3)),
     "cut_pieces": lambda x: jnp.sin(jnp.concatenate([x, x])[7:100]),
+    "dims_apart": lambda x: (q := x[:, :3] * 2)[:, 0] + q[:, 1],
     "columns_apart": lambda x: x.at[jnp.arange(64) % 7, jnp.arange(64)].add(x[0]),
     "element_reads": lambda x: x[jnp.arange(64) % 5, jnp.arange(64) % 3] * 2,
     "epilogues": lambda x: lax.tanh(lax.dot(x, x)),

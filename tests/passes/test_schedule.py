@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -126,6 +128,38 @@ def test_long_chains_are_cut():
 
     _, out = scheduled(f, X)
     assert [len(g) for g in groups(out)] == [96, 96, 58]
+
+
+def all_with_all(x, y):
+    """Many values, each of which is read until the end."""
+    values = [lax.mul(x, float(i)) for i in range(16)]
+    for step in (3, 5):
+        values = [lax.sub(a, b) for a, b in zip(values, values[step:] + values[:step], strict=True)]
+    return [reduce(lax.add, values)]
+
+
+def narrow_and_wide(x, y):
+    for _ in range(6):
+        x = lax.add(x, y)
+    return all_with_all(x, y)
+
+
+@pytest.mark.parametrize(
+    ("f", "most", "lengths"),
+    [
+        (all_with_all, 100, [63]),
+        (all_with_all, 62, [62, 1]),  # it ends with a sum
+        (all_with_all, 40, [32, 31]),
+        (narrow_and_wide, 100, [6, 63]),  # one value crosses
+    ],
+)
+def test_groups_are_cut_where_few_values_cross(f, most, lengths, monkeypatch):
+    for name, value in (("FUSED_GROUP", 8), ("FUSED_CUT_VALUES", 2), ("FUSED_GROUP_MOST", most)):
+        monkeypatch.setattr(costs, name, value)
+    before, out = scheduled(f)
+    assert [len(g) for g in groups(out)] == lengths
+    xs = [np.random.default_rng(i).normal(size=SHAPE).astype(np.float32) for i in range(2)]
+    np.testing.assert_array_equal(Plan(before, Env()).run(*xs)[0], Plan(out, Env()).run(*xs)[0])
 
 
 def test_without_a_compiler_reductions_are_not_fused(monkeypatch):

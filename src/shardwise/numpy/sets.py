@@ -111,14 +111,26 @@ def _least_or_zero(values: Array, exists: Array | None) -> Any:
 # -- distinct elements -----------------------------------------------------------------------------------------
 
 
+_MOST_KEYS = 64  # columns of rows that are sorted by all at once: as operands of a program, 256 take as long to compile as a loop over them
+
+
 def _sorted_rows(rows: Array) -> tuple[Array, Array]:
     """The slices in lexicographic order, and their old positions."""
     n = rows.shape[0]
     positions = lax.iota(default_dtype("i"), n)
     if rows.ndim == 1:
         return lax.sort((rows, positions), 0, num_keys=1)
-    columns = lax.unstack(lax.reshape(rows, (n, math.prod(rows.shape[1:]))), 1)
-    order = lax.sort((*columns, positions), 0, num_keys=len(columns))[-1]
+    width = math.prod(rows.shape[1:])
+    table = lax.reshape(rows, (n, width))
+    if width <= _MOST_KEYS:
+        columns = lax.unstack(table, 1)
+        order = lax.sort((*columns, positions), 0, num_keys=width)[-1]
+    else:  # column by column, from the last one: a stable sort keeps the order by those behind
+
+        def sort_by(order: Array, column: Array) -> tuple[Array, None]:
+            return lax.sort((_take_rows(column, order), order), 0, num_keys=1)[1], None
+
+        order, _ = lax.scan(sort_by, positions, lax.transpose(table, (1, 0)), reverse=True)
     return _take_rows(rows, order), order
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwise.base.shapes import Shape
 from shardwise.ir import Atom, ElementRead, Equation, Literal, Op, Program, ShapedArray, Source, Var
-from shardwise.ops.indexing.element_reads import reading_elements
+from shardwise.ops.indexing.element_reads import copies_elements, reading_elements
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.ops.shapes.transpose import squeeze_p
@@ -40,8 +40,11 @@ def _read(program: Program, env: Env) -> Program:
             equations.append(eqn)
             continue
         read = eqn.op.element_read(eqn) if env.spread.elements(out.aval) >= costs.FUSED_FEWEST else None
-        is_computed = positions.are_computed(eqn) or _is_computed_with(out, program, used)
-        if read is None or not is_computed or isinstance(eqn.inputs[0], Literal):
+        if read is None or isinstance(eqn.inputs[0], Literal):
+            equations.append(eqn)
+            continue
+        in_loops = positions.are_computed(eqn) or _is_computed_with(out, program, used)
+        if not in_loops and not copies_elements(read, eqn.inputs[0].aval, out.aval.shape):
             equations.append(eqn)
             continue
         new_equation = positions.of(eqn, read)

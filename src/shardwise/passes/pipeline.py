@@ -4,8 +4,8 @@
             -> collective_matmul -> fold_reductions -> whole_values        `PARTITIONING`
     device_choices                                                         `CHOOSING`, if devices go different ways
     loop_pieces -> conv_products -> wide_products -> outer_products -> window_pieces -> pad_sums -> scatter_sums -> joined_pads
-                -> cut_pieces -> columns_apart -> element_reads -> masked_sums -> crossing_reductions -> short_rows -> schedule -> epilogues
-                                                                           `FUSING`, if there are large values
+                -> cut_pieces -> dims_apart -> columns_apart -> element_reads -> masked_sums -> crossing_reductions -> short_rows
+                -> schedule -> epilogues                                   `FUSING`, if there are large values
     loops_apart -> small                                                   `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
@@ -343,6 +343,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("scatter_sums", "with_scatter_sums", _adds_updates),
     _later("joined_pads", "with_joined_pads", _moves_elements),
     _later("cut_pieces", "with_cut_pieces", _moves_elements),
+    _later("dims_apart", "with_dims_apart", _moves_elements),
     _later("columns_apart", "with_columns_apart", _takes_columns),
     _later("element_reads", "with_element_reads", _reads_elements),
     _later("masked_sums", "with_masked_sums", _is_collective),

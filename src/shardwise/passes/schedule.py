@@ -11,11 +11,12 @@ groups.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Equation, Literal, Loop, Program, Var, live_equations, map_equations, map_programs, region_of
-from shardwise.ops.indexing.element_reads import is_read
+from shardwise.ops.indexing.element_reads import copies_elements, is_read
 from shardwise.passes.parts import Part, makers, order_parts, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -158,9 +159,14 @@ def _outside(program: Program, part: Part, kinds: Sequence[Any], env: Env) -> Se
 
 
 def _worth(program: Program, members: Sequence[int]) -> bool:
-    """Whether a group computes anything: copies alone gain nothing."""
-    ops = [program.equations[i].op for i in members]
-    return any(op.fold is not None or (op.emit is not None and op.emit.cost) for op in ops)
+    """Whether a group computes anything, or reads elements: other copies alone gain nothing."""
+    equations = [program.equations[i] for i in members]
+    return any(e.op.fold is not None or (e.op.emit is not None and e.op.emit.cost) or _copies(e) for e in equations)
+
+
+def _copies(eqn: Equation) -> bool:
+    read = eqn.params["read"] if eqn.op.at_positions else None
+    return read is not None and copies_elements(read, eqn.inputs[0].aval, eqn.outputs[0].aval.shape)
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------
@@ -193,10 +199,39 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[Part]:
     groups: dict[int, list[int]] = {}
     for i in range(len(kinds)):
         groups.setdefault(find(i), []).append(i)
-    # A group in program order may be cut anywhere: no piece depends on a later one.
-    return [
-        Part(tuple(g[k : k + costs.FUSED_GROUP])) for g in groups.values() for k in range(0, len(g), costs.FUSED_GROUP)
-    ]
+    return [Part(piece) for group in groups.values() for piece in _pieces(program, group)]
+
+
+def _pieces(program: Program, group: Sequence[int]) -> list[tuple[int, ...]]:
+    """A group in program order, cut where few of its values are made before and read behind: these go through memory.
+
+    It may be cut anywhere, since no piece depends on a later one. Short pieces are better as long as little crosses a cut.
+    """
+    pieces: list[tuple[int, ...]] = []
+    last_reads = _last_reads(program, group) if len(group) > costs.FUSED_GROUP else {}
+    while len(group) > costs.FUSED_GROUP:
+        count, across = 0, [0]  # values that cross a cut behind so many equations
+        ends = Counter[int]()
+        for i in group[: costs.FUSED_GROUP_MOST]:
+            last = last_reads.get(i, i)
+            ends[last] += last > i
+            count += (last > i) - ends[i]
+            across.append(count)
+        cut = min(range(costs.FUSED_GROUP, costs.FUSED_GROUP // 2, -1), key=across.__getitem__)
+        if across[cut] > costs.FUSED_CUT_VALUES:
+            cut = min(range(len(across) - 1, 0, -1), key=lambda k: across[k] / k)
+        pieces.append(tuple(group[:cut]))
+        group = group[cut:]
+    return [*pieces, tuple(group)] if group else pieces
+
+
+def _last_reads(program: Program, group: Sequence[int]) -> dict[int, int]:
+    """By number the last equation of the group that reads the result of an equation of the group."""
+    maker_of = {v: i for i in group for v in program.equations[i].outputs}
+    reads = (
+        (maker_of[a], j) for j in group for a in program.equations[j].inputs if isinstance(a, Var) and a in maker_of
+    )
+    return dict(reads)
 
 
 def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:

@@ -138,11 +138,23 @@ DRAFT_PRODUCT: Final = 0.15
 
 # Parts of a sum of pads, each of which takes a call or two; with more, the pads are made.
 PAD_CELLS: Final = 16
+# Elements of a dim that are values of their own where slices of them are read apart (points, pixels, quaternions): what multiplies the
+# columns of x - exp(x) of [2**20, 3] takes 0.6 ms so, else 1.4. Of 8 it gains as much, and its text takes three times as long to compile.
+APART_MOST: Final = 4
 # Elements on all devices from which a fused loop pays: at 4096, three equations take NumPy 3.6 us and a loop 4.6; at
 # 16384, 9.6 and 5.7 (fused_elements).
 FUSED_FEWEST: Final = 1 << 14
-# Equations of a group: beyond, values no longer fit into registers.
+# Elements of a row that a loop reads at a position even where nothing is computed: 200,000 rows of 2 take 117 us so, 170 by the kernel of
+# rows; 50,000 of 8 both 64.
+READ_ROW: Final = 4
+# Equations of a group: a longer one is cut where few values cross, up to as many as `FUSED_CUT_VALUES`, since processors do not look far
+# enough ahead to begin the next vector in a long chain: 250 additions and multiplications of one value after the other take 1.7 ms so,
+# 2.8 together.
 FUSED_GROUP: Final = 96
+FUSED_CUT_VALUES: Final = 6
+# The same where more cross, which all go through memory: 40 products and differences of 40 values of 2**18 elements, four times over, take
+# 72 ms in pieces of 96, and 2 in one of 400.
+FUSED_GROUP_MOST: Final = 512
 # Elements that a thread takes at a time: 64 KiB of float32, which its second-level cache holds with room for others.
 FUSED_CHUNK: Final = 1 << 14
 # Elements from which a second thread pays in groups with reductions: a sum takes 20 us then, a softmax 70; to wake a thread takes 30.

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.shapes import Ndarray
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Atom, ElementRead, Equation, Op, ShapedArray, Var, define_op
 from shardwise.ir.indexed import IndexedWindows
 from shardwise.ir.op import Params, Types
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -25,6 +26,17 @@ def reading_elements(eqn: Equation, read: ElementRead, positions: Sequence[Atom]
         of, inner = inner["of"], dict(inner["inner"])
     params = {"of": of, "inner": tuple(inner.items()), "read": read, "out": eqn.outputs[0].aval}
     return Equation(read_elements, (eqn.inputs[0], *positions), eqn.outputs, params, eqn.source)
+
+
+def copies_elements(read: ElementRead, table: ShapedArray, shape: Shape) -> bool:
+    """Whether a loop copies elements one by one, or rows too short for kernels that copy rows. Narrow floats it would convert."""
+    if table.dtype.kind not in "iuf" or (table.dtype.kind == "f" and table.dtype.itemsize < 4):
+        return False
+    rows = {o for d, o in enumerate(read.along) if o is not None and d not in read.aligned and d not in read.at}
+    length, o = 1, len(shape) - 1
+    while o in rows:
+        length, o = length * shape[o], o - 1
+    return length <= costs.READ_ROW
 
 
 def _type(*types: ShapedArray, out: ShapedArray, **params: Any) -> ShapedArray:
