@@ -64,10 +64,10 @@ def _axes(axis: Axis, x: Array) -> Any:
 
 def _softmax_body(x: Array, *mask: Array, axes: tuple[int, ...]) -> Array:
     where = mask[0] if mask else None
-    greatest = _greatest(x, axes, where)
+    greatest = _greatest(x, _axes(axes, x), where)
     kept = x if where is None else jnp.where(where, x, -np.inf)
     powers = jnp.exp(kept - lax.stop_gradient(greatest))
-    result = powers / jnp.sum(powers, axes, keepdims=True, where=where)
+    result = powers / jnp.sum(powers, _axes(axes, powers), keepdims=True, where=where)
     return result if where is None else jnp.where(where, result, 0)
 
 
@@ -75,7 +75,7 @@ def _softmax_jvp(primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> tuple
     y = _softmax(*primals, axes=axes)
     weighted = y * tangents[0]
     where = primals[1] if len(primals) > 1 else None
-    slope = weighted - y * jnp.sum(weighted, axes, keepdims=True, where=where)
+    slope = weighted - y * jnp.sum(weighted, _axes(axes, weighted), keepdims=True, where=where)
     return y, slope if where is None else jnp.where(where, slope, 0)
 
 
@@ -90,16 +90,17 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     """
     v = array("softmax", x)
     mask = () if where is None else (array("softmax", where, 2),)
-    axes = _axes(axis, v)
+    # A mask of more dims adds dims in front. The axes then count in `v` for its maximum and in the result for its sum, as in JAX.
+    axes = _axes(axis, v) if not mask or mask[0].ndim <= v.ndim else _static(axis)
     return (_softmax_body if split_names(axes)[1] else _softmax)(v, *mask, axes=axes)
 
 
 @_fuse("axis")
 def _log_softmax(x: Any, axis: Any, where: Any) -> Array:
     x = array("log_softmax", x)
-    axes = _axes(axis, x)
-    greatest = lax.stop_gradient(_greatest(x, axes, where))
+    greatest = lax.stop_gradient(_greatest(x, _axes(axis, x), where))
     shifted_values = (x if where is None else jnp.where(where, x, -np.inf)) - greatest
+    axes = _axes(axis, shifted_values)
     result = shifted_values - jnp.log(jnp.sum(jnp.exp(shifted_values), axes, keepdims=True, where=where))
     return result if where is None else jnp.where(where, result, -np.inf)
 
