@@ -31,6 +31,20 @@ PROGRAMS = {
         "result += [jax.grad(lambda a: (f(a, where=m) * jnp.cos(m + a)).sum())(x)\n"
         "    for m in masks[:2] for f in (jax.nn.softmax, jnp.sum)]"
     ),
+    "kinds of axes": (
+        "x = jnp.arange(1., 7.).reshape(2, 3)\n"
+        "several = [np.array([1]), np.array([0, 1]), jnp.array([0]), jnp.array([1, 0]), {1}]\n"
+        "several += [(np.int8(-1),), [jnp.int32(0), np.int64(1)], range(2)]\n"
+        "one = [jnp.int32(1), np.int64(0), True, np.uint8(1)]\n"
+        "names = ['sum', 'max', 'any', 'mean', 'var', 'ptp', 'average', 'linalg.vector_norm']\n"
+        "call = lambda name: functools.reduce(getattr, name.split('.'), jnp)\n"
+        "result = [told(call(name), x, axis=axes) for name in names for axes in several + one]\n"
+        "result += [told(jnp.fft.fftshift, x, axes) for axes in [*several, True]]\n"
+        "result += [told(f, x, axis=axes) for f in (jax.nn.softmax, jax.nn.logsumexp) for axes in several[:2] + several[5:6] + one[1:]]\n"
+        "result += [told(jax.nn.softmax, x, axis=axes) for axes in several[2:5]]\n"
+        "result += [told(lambda: jax.scipy.fft.dctn(x, axes=axes).shape) for axes in one + several[5:]]\n"
+        "result += [told(x.transpose, axes) for axes in several] + [told(x.sum, axes) for axes in several + one]"
+    ),
 }  # fmt: skip
 
 
