@@ -45,6 +45,15 @@ PROGRAMS = {
         "result += [told(lambda: jax.scipy.fft.dctn(x, axes=axes).shape) for axes in one + several[5:]]\n"
         "result += [told(x.transpose, axes) for axes in several] + [told(x.sum, axes) for axes in several + one]"
     ),
+    "collectives of keys and over no axes": (
+        "mesh = mesh_of((4,), ('x',))\n"
+        "def of(f, *xs):\n"
+        "    call = jax.shard_map(lambda x: f(x), mesh=mesh, in_specs=P('x'), out_specs=P('x'), check_vma=False)\n"
+        "    return [told(call, x) for x in xs] + [told(jax.vmap(f, axis_name='x'), x) for x in xs if x.dtype == bool]\n"
+        "keys, bools = jax.random.split(jax.random.key(0), 16), jnp.arange(16) % 3 == 0\n"
+        "result = [of(lambda x: f(x, 'x'), keys) for f in (lax.psum, lax.psum_scatter, lax.pmax, lax.pmin)]\n"
+        "result += of(lambda x: lax.psum(x, ()), bools) + of(lambda x: lax.psum(x, 'x'), bools)"
+    ),
 }  # fmt: skip
 
 
