@@ -54,6 +54,14 @@ PROGRAMS = {
         "result = [of(lambda x: f(x, 'x'), keys) for f in (lax.psum, lax.psum_scatter, lax.pmax, lax.pmin)]\n"
         "result += of(lambda x: lax.psum(x, ()), bools) + of(lambda x: lax.psum(x, 'x'), bools)"
     ),
+    "ufuncs that are no reductions of their own": (
+        "x = jnp.arange(12.).reshape(3, 4) / 8\n"
+        "ufuncs = [jnp.subtract, jnp.logaddexp]\n"
+        "result = [told(u.accumulate, x, axis=axis) for u in ufuncs for axis in (0, -1, 2, (0,))]\n"
+        "result += [told(u.accumulate, x, axis=None) for u in (jnp.subtract, jnp.logical_and)]\n"
+        "result += [told(u.reduce, x, where=where, initial=1) for u in ufuncs for where in (np.arange(12).reshape(3, 4), [1, 0, 1, 0])]\n"
+        "result += [told(jnp.subtract.reduce, x, axis=axis, keepdims=kept) for axis in (0, 1) for kept in (True, False)]"
+    ),
 }  # fmt: skip
 
 
