@@ -187,6 +187,26 @@ def test_hyp1f1_at_infinity_returns():
     np.testing.assert_array_equal(got, [np.inf, np.inf, -np.inf, 1])
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_hyp1f1_at_poles_is_that_of_jax(compiled: bool) -> None:
+    inf, nan = np.inf, np.nan
+    b, x = [-2.0, -1.0, 0.0], [-0.5, 0.0, 1.0]
+    rows = {
+        -3.0: [inf, 1, -inf, -inf, 1, -inf, inf, inf, inf],
+        -2.0: [np.exp(-0.5), 1, np.e, -inf, 1, -inf, inf, inf, inf],
+        -1.0: [0.75, 1, 1.5, np.exp(-0.5), 1, np.e, inf, inf, inf],
+        -0.5: [inf, 1, -inf, inf, 1, inf, inf, inf, inf],
+        0.0: [1] * 9,
+        0.5: [-inf, 1, inf, -inf, 1, -inf, inf, inf, inf],
+        nan: [nan] * 9,
+    }
+    operands = [g.ravel().astype(np.float32) for g in np.meshgrid([*rows], b, x, indexing="ij")]
+    got = (sw.jit(special.hyp1f1) if compiled else special.hyp1f1)(*operands)
+    np.testing.assert_allclose(got, np.concatenate([*rows.values()]), rtol=1e-6)
+    slope = sw.grad(special.hyp1f1, 2)(np.float32(-1.0), np.float32(-2.0), np.float32(0.5))
+    assert float(slope) == 0.5
+
+
 WIDE = {  # functions of floats take whole numbers that no integer type holds
     "expit": lambda lib, n: lib.scipy.special.expit(n),
     "gammainc": lambda lib, n: lib.scipy.special.gammainc(np.ones(3, "f"), n),

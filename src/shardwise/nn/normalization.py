@@ -10,8 +10,7 @@ import functools
 import math
 import operator
 import warnings
-from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from shardwise.numpy._promote import (
     canonical_axes,
     canonical_axis,
     concrete_int,
+    has_several,
     is_complex,
     is_integer,
     promote_inexact,
@@ -59,15 +59,22 @@ def _axes(axis: Axis, x: Array) -> Any:
     return (*sorted(canonical_axes(positions, x.ndim)), *names)
 
 
+def _hashable(axis: Any) -> Any:
+    """Axes as ints and tuples, also where they are arrays or sets."""
+    if has_several(axis):
+        return tuple(_hashable(d) for d in axis)
+    return operator.index(axis) if hasattr(axis, "__array__") else axis
+
+
 # -- softmax ---------------------------------------------------------------------------------------------------
 
 
 def _softmax_body(x: Array, *mask: Array, axes: tuple[int, ...]) -> Array:
     where = mask[0] if mask else None
-    greatest = _greatest(x, axes, where)
+    greatest = _greatest(x, _axes(axes, x), where)
     kept = x if where is None else jnp.where(where, x, -np.inf)
     powers = jnp.exp(kept - lax.stop_gradient(greatest))
-    result = powers / jnp.sum(powers, axes, keepdims=True, where=where)
+    result = powers / jnp.sum(powers, _axes(axes, powers), keepdims=True, where=where)
     return result if where is None else jnp.where(where, result, 0)
 
 
@@ -75,7 +82,7 @@ def _softmax_jvp(primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> tuple
     y = _softmax(*primals, axes=axes)
     weighted = y * tangents[0]
     where = primals[1] if len(primals) > 1 else None
-    slope = weighted - y * jnp.sum(weighted, axes, keepdims=True, where=where)
+    slope = weighted - y * jnp.sum(weighted, _axes(axes, weighted), keepdims=True, where=where)
     return y, slope if where is None else jnp.where(where, slope, 0)
 
 
@@ -90,16 +97,17 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     """
     v = array("softmax", x)
     mask = () if where is None else (array("softmax", where, 2),)
-    axes = _axes(axis, v)
+    # A mask of more dims adds dims in front. The axes then count in `v` for its maximum and in the result for its sum, as in JAX.
+    axes = _axes(axis, v) if not mask or mask[0].ndim <= v.ndim else _hashable(axis)
     return (_softmax_body if split_names(axes)[1] else _softmax)(v, *mask, axes=axes)
 
 
 @_fuse("axis")
 def _log_softmax(x: Any, axis: Any, where: Any) -> Array:
     x = array("log_softmax", x)
-    axes = _axes(axis, x)
-    greatest = lax.stop_gradient(_greatest(x, axes, where))
+    greatest = lax.stop_gradient(_greatest(x, _axes(axis, x), where))
     shifted_values = (x if where is None else jnp.where(where, x, -np.inf)) - greatest
+    axes = _axes(axis, shifted_values)
     result = shifted_values - jnp.log(jnp.sum(jnp.exp(shifted_values), axes, keepdims=True, where=where))
     return result if where is None else jnp.where(where, result, -np.inf)
 
@@ -112,11 +120,7 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     >>> jax.nn.log_softmax(jnp.array([-2.0, 0.0, 3.0])).round(3)
     Array([-5.055, -3.055, -0.055], dtype=float32)
     """
-    return _log_softmax(x, _static(axis), where)
-
-
-def _static(axis: Axis) -> Any:
-    return tuple(axis) if isinstance(axis, list) else axis
+    return _log_softmax(x, _hashable(axis), where)
 
 
 # -- log-sum-exp -----------------------------------------------------------------------------------------------
@@ -167,13 +171,6 @@ def logsumexp(
     return _logsumexp(a, _hashable(axis), b, keepdims, return_sign, where)
 
 
-def _hashable(axis: Any) -> Any:
-    """Axes as ints also where they are arrays."""
-    if isinstance(axis, list | tuple):
-        return tuple(_hashable(d) for d in cast(Sequence[Any], axis))
-    return operator.index(axis) if isinstance(axis, Array) else axis
-
-
 @_fuse("axis", "keepdims")
 def _logmeanexp(x: Any, axis: Any, where: Any, keepdims: bool) -> Array:
     x = array("logmeanexp", x)
@@ -192,7 +189,7 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
     >>> jax.nn.logmeanexp(jnp.zeros(3)).round(3)
     Array(0., dtype=float32)
     """
-    return _logmeanexp(x, _static(axis), where, keepdims)
+    return _logmeanexp(x, _hashable(axis), where, keepdims)
 
 
 # -- standardisation -------------------------------------------------------------------------------------------
@@ -234,7 +231,7 @@ def standardize(
     x = array("standardize", x)
     if algorithm not in ("fast", "stable"):
         raise ValueError(f"standardize: algorithm must be 'fast' or 'stable', got {algorithm!r}.")
-    return _standardize(x, _static(axis), mean, variance, epsilon, where, algorithm)
+    return _standardize(x, _hashable(axis), mean, variance, epsilon, where, algorithm)
 
 
 normalize = standardize

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -222,11 +222,18 @@ def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     return axis + ndim if axis < 0 else axis
 
 
+def has_several(axis: Any) -> TypeGuard[Iterable[Any]]:
+    """Whether `axis` holds axes: a sequence, a set, an array with dims. A number and a name do not."""
+    if isinstance(axis, tuple | list | int | str):
+        return isinstance(axis, tuple | list)
+    return isinstance(axis, Iterable) and getattr(axis, "ndim", 1) > 0  # type: ignore[arg-type]
+
+
 def canonical_axes(axis: Axis, ndim: int, name: str = "axis") -> tuple[int, ...]:
     """`axis` as a tuple counted from the front, None meaning all; ValueError for repeated or missing ones."""
     if axis is None:
         return tuple(range(ndim))
-    if isinstance(axis, tuple | list | range):
+    if has_several(axis):
         axes = tuple(canonical_axis(a, ndim, name) for a in axis)
         if len(set(axes)) != len(axes):
             raise ValueError(
@@ -236,9 +243,9 @@ def canonical_axes(axis: Axis, ndim: int, name: str = "axis") -> tuple[int, ...]
     return (canonical_axis(axis, ndim, name),)
 
 
-def insertion_axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+def insertion_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """Where new dims go: `axis` as a tuple, counted in the result of rank ndim + len(axis)."""
-    axes = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    axes = tuple(axis) if has_several(axis) else (axis,)
     return canonical_axes(axes, ndim + len(axes))
 
 

@@ -22,6 +22,7 @@ from shardwise.numpy._promote import (
     canonical_axes,
     canonical_axis,
     concrete,
+    is_bool,
     is_integer,
     no_out,
     requested_dtype,
@@ -150,6 +151,10 @@ class ufunc:
             )
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+        if where is not None and not is_bool((mask := array("reduce", where)).dtype):
+            raise ValueError(
+                f"{self.__name__}.reduce: where must have dtype=bool; got {mask.dtype}. Compare it with 0."
+            )
         x = array(f"{self.__name__}.reduce", a)
         dtype = requested_dtype(f"{self.__name__}.reduce", dtype)
         dtype = dtype or self._result_dtype(x)
@@ -208,8 +213,8 @@ class ufunc:
         self._binary("accumulate")
         no_out(f"{self.__name__}.accumulate", out)
         x = array(f"{self.__name__}.accumulate", a)
-        if isinstance(axis, tuple):
-            raise ValueError(f"{self.__name__}.accumulate takes one axis, got {axis!r}.")
+        if isinstance(axis, tuple) or (axis is None and self._accumulate is None):
+            raise ValueError(f"{self.__name__}.accumulate takes one axis, got {axis!r}. Flatten the array first.")
         if axis is None:
             x, axis = lax.reshape(x, (x.size,)), 0
         axis = canonical_axis(axis, x.ndim)

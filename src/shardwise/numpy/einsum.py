@@ -200,7 +200,10 @@ def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
         here: dict[str, int] = {}
         for c, n in zip(labels, shape, strict=True):
             if here.setdefault(c, n) != n:
-                raise ValueError(f"einsum {text!r}: label {c!r} stands for sizes {here[c]} and {n} in operand {i}.")
+                raise ValueError(
+                    f"einsum {text!r}: label {c!r} stands for sizes {here[c]} and {n} in operand {i}. "
+                    "Slice or broadcast the dims to one size."
+                )
             known = sizes.get(c, 1)
             if known != n and 1 not in (known, n):
                 raise ValueError(

@@ -17,7 +17,6 @@ from shardwise.numpy._promote import (
     array,
     as_array,
     astype,
-    broadcast_shapes,
     broadcast_to_shape,
     canonical_axes,
     canonical_axis,
@@ -63,7 +62,7 @@ def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bo
     if where is None:
         return literal(_size(x, axis), dtype)
     mask = as_array(to_bool(value(name, where)))
-    return sum(broadcast_to_shape(mask, broadcast_shapes(mask.shape, x.shape)), axis, dtype, keepdims=keepdims)
+    return sum(broadcast_to_shape(mask, x.shape), axis, dtype, keepdims=keepdims)  # ValueError if it is larger
 
 
 @composed_function(1)
@@ -317,6 +316,7 @@ def nanvar(
     if where is not None:
         mask, present = align_ranks(to_bool(value("nanvar", where)), present)
         present = lax.bitwise_and(mask, present)
+        x = broadcast_to_shape(x, present.shape) if x.ndim == present.ndim else x
     return _variance("nanvar", x, axis, dtype, ddof, keepdims, present, mean, None)
 
 

@@ -19,7 +19,7 @@ from shardwise.ir import Array, Literal, Op, bind
 from shardwise.lax import adaptive as lax
 from shardwise.numpy import binary, bits, predicates, unary
 from shardwise.numpy._promote import array as checked
-from shardwise.numpy._promote import as_array, astype, canonical_axis, is_bool, is_complex, number
+from shardwise.numpy._promote import as_array, astype, canonical_axis, has_several, is_bool, is_complex, number
 from shardwise.numpy.at import at
 from shardwise.numpy.creation import array
 from shardwise.numpy.creation import astype as cast
@@ -208,7 +208,7 @@ def _transpose(self: Array, *args: Any) -> Array:
     """The array with its axes in another order, given as one sequence or as several ints; reversed by default."""
     if not args or (len(args) == 1 and args[0] is None):
         return lax.transpose(self, range(self.ndim)[::-1])
-    axes = args[0] if len(args) == 1 and not hasattr(args[0], "__index__") else args
+    axes = args[0] if len(args) == 1 and has_several(args[0]) else args
     return lax.transpose(self, [canonical_axis(d, self.ndim) for d in axes])
 
 

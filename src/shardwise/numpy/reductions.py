@@ -66,7 +66,10 @@ def refuse_mask(name: str, where: Any) -> None:
 
 
 def _apply_mask(name: str, x: Array, where: Any, neutral: Any) -> Array:
-    """`x` with `neutral` where the mask is false; both broadcast to one shape."""
+    """`x` with `neutral` where the mask is false; both broadcast to one shape.
+
+    A mask of more dims adds dims in front. The axes to reduce stay those of `x` by number, as in JAX.
+    """
     if where is None:
         return x
     refuse_mask(name, where)
@@ -126,7 +129,7 @@ def _reduce_accumulating(
     x = _apply_mask(name, x, where, literal(neutral, compute))
     if is_bool(compute):
         reduce, combine = (lax.reduce_and, lax.bitwise_and) if neutral else (lax.reduce_or, lax.bitwise_or)
-    result = _reduce_axes(x, canonical_axes(axis, x.ndim) if where is not None else axes, keepdims, reduce)
+    result = _reduce_axes(x, axes, keepdims, reduce)
     if initial is not None:
         result = combine(*promote_shapes(name, result, astype(_scalar(name, initial), compute)))
     return as_array(astype(result, result_dtype))
@@ -216,7 +219,6 @@ def _extremum(
         return _reduce_axes(x, axes, keepdims, reduce)
     start = astype(_scalar(name, initial), x.dtype)
     x = _apply_mask(name, x, where, start)
-    axes = canonical_axes(axis, x.ndim)
     result = combine(start, reduce(x, axes))
     return lax.expand_dims(result, axes) if keepdims else result
 
@@ -316,8 +318,8 @@ def _truth(
     x = _strong(
         as_array(convert(v, np.dtype(np.bool_), False) if SHOWING.get() and not is_bool(v.dtype) else to_bool(v))
     )
-    x = _apply_mask(name, x, where, literal(np.bool_(neutral)))
-    return _reduce_axes(x, canonical_axes(axis, x.ndim), keepdims, reduce)
+    axes = canonical_axes(axis, x.ndim)
+    return _reduce_axes(_apply_mask(name, x, where, literal(np.bool_(neutral))), axes, keepdims, reduce)
 
 
 @shown_call("axis keepdims")
@@ -345,8 +347,9 @@ def reduce_bits(name: str, reduce: Reduce, combine: Callable[[Any, Any], Value],
         no_out(name, out)
         x = array(name, a)
         x = as_array(astype(x, requested_dtype(name, dtype) or x.dtype))
+        axes = canonical_axes(axis, x.ndim)
         x = _apply_mask(name, x, where, astype(literal(np.int32(neutral)), x.dtype))
-        result = _reduce_axes(x, canonical_axes(axis, x.ndim), keepdims, reduce)
+        result = _reduce_axes(x, axes, keepdims, reduce)
         if initial is None:
             return result
         return as_array(combine(*promote_shapes(name, result, astype(_scalar(name, initial), x.dtype))))

@@ -134,7 +134,7 @@ def _several(
         if s is not None and len(s) > x.ndim:
             raise ValueError(f"{name}: s has {len(s)} sizes, but x has {x.ndim} dims.")
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
-    axes = canonical_axes(tuple(axes), x.ndim)
+    axes = canonical_axes(axes, x.ndim)
     if s is not None and len(s) != len(axes):
         raise ValueError(f"{name}: s and axes must have the same length, got {tuple(s)} and {tuple(axes)}.")
     sizes: Sequence[int | None] = [None] * len(axes) if s is None else list(s)

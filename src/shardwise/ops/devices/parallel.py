@@ -34,6 +34,7 @@ from shardwise.ops.elementwise.casts import convert, convert_element_type
 from shardwise.ops.elementwise.selection import select
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, full_cotangent
+from shardwise.ops.rules.operands import check_kind
 
 # `lax/positional_axes.py` completes psum, pmean, pmax and pmin.
 __all__ = [
@@ -116,6 +117,13 @@ def _check_sum_axes(x: Array, names: Axes, api: str) -> Array:
     return x
 
 
+def _reduced_operand(x: Any, api: str) -> Array:
+    """The operand of a collective that computes: no keys, whose bits it would add."""
+    value = _operand(x, api)
+    check_kind(api, value.aval, "biufc")
+    return value
+
+
 def _operand(x: Any, api: str) -> Array:
     try:
         return as_array(x)
@@ -140,8 +148,8 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     def one(leaf: Any) -> Any:
         if isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool) and same:
             return leaf * (len(groups[0]) if groups else n)
-        value = _check_sum_axes(_operand(leaf, "psum"), names, "psum")
-        if value.dtype == np.bool_:
+        value = _check_sum_axes(_reduced_operand(leaf, "psum"), names, "psum")
+        if value.dtype == np.bool_ and names:
             value = convert_element_type(value, np.dtype(np.int32))
         return bind(all_reduce, value, axes=names, kind="sum", groups=groups)
 
@@ -187,7 +195,7 @@ def _extremum(kind: str) -> Callable[..., Any]:
             return bind(all_reduce, value, axes=names, kind=kind, groups=groups)
 
         def one(leaf: Any) -> Any:
-            value = _make_varying(_operand(leaf, api), names)
+            value = _make_varying(_reduced_operand(leaf, api), names)
             if value.dtype.kind != "c":
                 return extremum(value)
             # Complex values are ordered by their real parts, then by their imaginary parts.
@@ -282,7 +290,7 @@ def psum_scatter(
     n = len(groups[0]) if groups else math.prod(sizes)
 
     def one(leaf: Any) -> Any:
-        value = _check_sum_axes(_operand(leaf, "psum_scatter"), names, "psum_scatter")
+        value = _check_sum_axes(_reduced_operand(leaf, "psum_scatter"), names, "psum_scatter")
         dim = _dim(scatter_dimension, value.ndim, "psum_scatter", "scatter_dimension")
         size = value.shape[dim]
         if not tiled and size != n:

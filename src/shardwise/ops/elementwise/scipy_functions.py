@@ -50,7 +50,23 @@ def _hyp1f1(a: Ndarray, b: Ndarray, x: Ndarray) -> Ndarray:
     far = x == np.inf
     found = _function("hyp1f1")(a, b, np.where(far, x.dtype.type(1000), x))
     with np.errstate(all="ignore"):
-        return np.where(far & (a != 0), found * x, found).astype(x.dtype, copy=False)
+        found = _hyp1f1_poles(a, b, x, np.where(far & (a != 0), found * x, found))
+    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(x), np.nan, found).astype(x.dtype, copy=False)
+
+
+def _hyp1f1_poles(a: Ndarray, b: Ndarray, x: Ndarray, found: Ndarray) -> Ndarray:
+    """`found`, but JAX's values for a = 0 (1) and where b is a negative integer.
+
+    There exp(x) belongs to a = b. The series ends before its pole for integers a from b to 0. For other a it is infinite,
+    with the sign of the factors of the first term that is.
+    """
+    below = np.minimum(np.maximum(-np.floor(a), 0), 1 - b)
+    power = below - b + np.where(x < 0, 1 - b, 0)
+    infinite = np.where(x == 0, 1, np.where(power % 2 == 0, np.inf, -np.inf))
+    ends = (b <= a) & (a <= 0) & (a == np.floor(a))
+    equal = np.exp(x.astype(np.float64)).astype(x.dtype)  # rounded once, as in compiled loops
+    there = np.where(a == b, equal, np.where(ends, found, infinite))
+    return np.where(a == 0, 1, np.where((b < 0) & (b == np.floor(b)), there, found))
 
 
 # name: (number of operands, accepted kinds)

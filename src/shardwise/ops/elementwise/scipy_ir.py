@@ -128,9 +128,28 @@ def _hyp1f1(w: Lanes, a: Lane, b: Lane, x: Lane) -> Lane:
     """SciPy's function does not return at infinity."""
     far = w.compare("eq", x, w.like(math.inf, x))
     near = w.select(far, w.like(1000, x), x)
-    found = nan_of_nans(w, by_ufunc(w, "hyp1f1", a, b, near)[0], a, b, near)
+    found = by_ufunc(w, "hyp1f1", a, b, near)[0]
     grows = w.binary("and", far, w.compare("ne", a, w.like(0, a)))
-    return w.select(grows, w.mul(found, x), found)
+    found = w.select(grows, w.mul(found, x), found)
+    return nan_of_nans(w, _hyp1f1_poles(w, a, b, x, found), a, b, x)
+
+
+def _hyp1f1_poles(w: Lanes, a: Lane, b: Lane, x: Lane, found: Lane) -> Lane:
+    """`found`, but JAX's values for a = 0 and where b is a negative integer, as `scipy_functions` has them."""
+    zero, one = w.like(0, x), w.like(1, x)
+    above = w.sub(one, b)
+    below = w.neg(w.call("floor", a))  # factors of a, a + 1, ... that are negative, if there are so many
+    below = w.select(w.compare("lt", below, zero), zero, below)
+    below = w.select(w.compare("lt", above, below), above, below)
+    power = w.sub(below, b)
+    power = w.select(w.compare("lt", x, zero), w.add(power, above), power)
+    infinite = w.select(_whole(w, w.mul(power, w.like(0.5, x))), w.like(math.inf, x), w.like(-math.inf, x))
+    infinite = w.select(w.compare("eq", x, zero), one, infinite)
+    ends = w.binary("and", w.binary("and", w.compare("le", b, a), w.compare("le", a, zero)), _whole(w, a))
+    equal = w.convert(w.call("exp", w.convert(x, "float64")), x.dtype)
+    there = w.select(w.compare("eq", a, b), equal, w.select(ends, found, infinite))
+    pole = w.binary("and", w.compare("lt", b, zero), _whole(w, b))
+    return w.select(w.compare("eq", a, zero), one, w.select(pole, there, found))
 
 
 def pair(w: Lanes, name: str, x: Lane) -> list[Lane]:
