@@ -97,12 +97,7 @@ def compile_program(
     mesh = default_mesh or get_concrete_mesh()
     shardings = _result_shardings(module, context, in_sigs, out_shardings, named_shardings, mesh, captured)
     out_sigs = [
-        signature(
-            array_type(v.aval.shape, v.aval.dtype, v.aval.weak_type, sharding),
-            sharding,
-            is_committed,
-            varies=context.grid.places_of(sharding.tiling(v.aval.ndim), varies) if varies else (),
-        )
+        _result_signature(v.aval, sharding, is_committed, context.grid, varies)
         for v, sharding, varies in zip(module.global_program.outputs, shardings, module.out_varies(), strict=True)
     ]
     shards = [v.aval.shape for v in module.program.inputs]
@@ -120,6 +115,15 @@ def compile_program(
     if runs:
         done.finish()
     return done
+
+
+def _result_signature(
+    aval: ShapedArray, sharding: Sharding, is_committed: bool, grid: Grid, varies: frozenset[str]
+) -> Signature:
+    """The signature of a result whose copies may differ along the grid axes `varies`."""
+    places = grid.places_of(sharding.tiling(aval.ndim), varies) if varies else ()
+    own_type = array_type(aval.shape, aval.dtype, aval.weak_type, sharding)
+    return signature(own_type, sharding, is_committed, varies=places)
 
 
 # From a program that the user compiled and its arguments' names to the replacement of its `call`.

@@ -251,20 +251,9 @@ class Executable(LoweredProgram):
         lines = ["def call(args):"]
         if names:
             lines.append(f"    {', '.join(names)}, = args")
-        whole = self.whole_program is not None
-        have = "dense" if whole else "block"
-        for i, form in enumerate(self._forms):
-            if form is None or whole:
-                lines += [
-                    f"    b{i} = a{i}.value if type(a{i}) is Literal else a{i}._{have}",
-                    f"    if b{i} is None: b{i} = a{i}.{have}",
-                ]
-            elif (own := self._mesh_on_grid(self.in_sigs[i])) is not None:
-                constants[f"form{i}"] = own.on_grid
-                lines.append(f"    b{i} = form{i}(a{i}.block)")
-            else:
-                constants[f"form{i}"] = form.from_dense
-                lines.append(f"    b{i} = form{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
+        have = "block" if self.whole_program is None else "dense"
+        for i in range(len(names)):
+            lines += self._argument_lines(i, have, constants)
         outs = [f"r{i}" for i in range(len(self.out_sigs))]
         blocks = ", ".join(f"b{i}" for i in range(len(names)))
         if announced is not None:
@@ -304,6 +293,20 @@ class Executable(LoweredProgram):
         lines.append(f"    return {results}" if single else f"    return [{results}]")
         define("\n".join(lines), f"<call of {self.name}>", constants)
         return constants["call"]
+
+    def _argument_lines(self, i: int, have: str, constants: dict[str, Any]) -> list[str]:
+        """What takes from argument `i` the block, or the whole value, that the program runs on."""
+        form = self._forms[i]
+        if form is None or have == "dense":
+            return [
+                f"    b{i} = a{i}.value if type(a{i}) is Literal else a{i}._{have}",
+                f"    if b{i} is None: b{i} = a{i}.{have}",
+            ]
+        if (own := self._mesh_on_grid(self.in_sigs[i])) is not None:
+            constants[f"form{i}"] = own.on_grid
+            return [f"    b{i} = form{i}(a{i}.block)"]
+        constants[f"form{i}"] = form.from_dense
+        return [f"    b{i} = form{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)"]
 
     def _result_lines(self, i: int, constants: dict[str, Any]) -> list[str]:
         """The lines of `call` that make an Array of result i; adds what they name to `constants`."""

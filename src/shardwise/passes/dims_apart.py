@@ -50,18 +50,14 @@ def _chosen(program: Program, spread: Spread) -> dict[Var, int]:
     if not any(e.op in (slice_p, split_p) and 1 in e.outputs[0].aval.shape for e in program.equations):
         return {}
     users_by_var, result_vars = users(program), {v for v in program.outputs if isinstance(v, Var)}
-    leads: dict[
-        Place, list[Place]
-    ] = {}  # from a place to those that are computed of it; none where slices and sums end it
+    # From a place to those that are computed of it; to none where slices and sums end it.
+    leads: dict[Place, list[Place]] = {}
     slice_ends: set[Place] = set()
     for eqn in reversed(program.equations):
         out = eqn.outputs[0] if len(eqn.outputs) == 1 else None
-        if (
-            out is None
-            or out in result_vars
-            or out not in users_by_var
-            or spread.elements(out.aval) < costs.FUSED_FEWEST
-        ):
+        if out is None or out in result_vars or out not in users_by_var:
+            continue
+        if spread.elements(out.aval) < costs.FUSED_FEWEST:
             continue
         readers = [program.equations[i] for i in users_by_var[out]]
         for d, n in enumerate(out.aval.shape):

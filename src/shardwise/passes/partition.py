@@ -102,12 +102,8 @@ class Region:
         users_by_atom: dict[Atom, list[Equation]] = {}
         for eqn in self.partitioned:
             for atom in eqn.inputs:
-                if not isinstance(atom, Var):
-                    continue
-                if atom in users_by_atom:
-                    users_by_atom[atom].append(eqn)
-                else:
-                    users_by_atom[atom] = [eqn]
+                if isinstance(atom, Var):
+                    users_by_atom.setdefault(atom, []).append(eqn)
         return users_by_atom
 
     def positions(self) -> Positions:

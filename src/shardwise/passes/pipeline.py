@@ -226,9 +226,8 @@ def _fold_reductions(module: Module, context: Context) -> Module:
 
 
 def _whole_values(module: Module, context: Context) -> Module:
-    if (
-        config.shardwise_stepped or config.shardwise_whole_values == "off" or module.differs
-    ):  # each device runs its program
+    # Each device runs its program, when it is told to, or when devices have copies of their own.
+    if config.shardwise_stepped or config.shardwise_whole_values == "off" or module.differs:
         return module
     return replace(module, whole_program=whole_program(module.global_program, module.program, context.grid))
 

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import threading
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 from shardwise.base.dtypes import as_dtype, is_key_dtype
 from shardwise.base.flat_trees import tree_as_bytes, tree_of_bytes
 from shardwise.base.listing import listing as _listing
+from shardwise.base.locks import free_lock
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.base.tree_data import tree_as_data, tree_from_data
 from shardwise.engine.array import ArrayImpl
@@ -45,7 +45,7 @@ _TREE: Final = "__jax_pytreedef_repr"
 _LEAVES: Final = "__jax_leaf_ids"
 _LEAF: Final = re.compile(r"Array\(([a-zA-Z0-9_]+)\[([0-9, ]*)\]\)")
 
-_one_save: Final = threading.Lock()
+_one_save: Final = free_lock()
 
 
 class PyTreeFuture(Future[Any]):

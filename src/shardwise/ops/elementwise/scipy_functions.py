@@ -66,7 +66,8 @@ def _hyp1f1_poles(a: Ndarray, b: Ndarray, x: Ndarray, found: Ndarray) -> Ndarray
     ends = (b <= a) & (a <= 0) & (a == np.floor(a))
     equal = np.exp(x.astype(np.float64)).astype(x.dtype)  # rounded once, as in compiled loops
     there = np.where(a == b, equal, np.where(ends, found, infinite))
-    return np.where(a == 0, 1, np.where((b < 0) & (b == np.floor(b)), there, found))
+    is_pole = (b < 0) & (b > -np.inf) & (b == np.floor(b))
+    return np.where(a == 0, 1, np.where(is_pole, there, found))
 
 
 # name: (number of operands, accepted kinds)

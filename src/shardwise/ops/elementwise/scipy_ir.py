@@ -148,7 +148,8 @@ def _hyp1f1_poles(w: Lanes, a: Lane, b: Lane, x: Lane, found: Lane) -> Lane:
     ends = w.binary("and", w.binary("and", w.compare("le", b, a), w.compare("le", a, zero)), _whole(w, a))
     equal = w.convert(w.call("exp", w.convert(x, "float64")), x.dtype)
     there = w.select(w.compare("eq", a, b), equal, w.select(ends, found, infinite))
-    pole = w.binary("and", w.compare("lt", b, zero), _whole(w, b))
+    is_finite = w.compare("gt", b, w.like(-math.inf, b))
+    pole = w.binary("and", w.binary("and", w.compare("lt", b, zero), is_finite), _whole(w, b))
     return w.select(w.compare("eq", a, zero), one, w.select(pole, there, found))
 
 
