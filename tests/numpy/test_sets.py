@@ -197,7 +197,7 @@ def test_rows_of_many_columns_are_sorted_column_by_column(monkeypatch):
     results = []
     for most in (1000, 2):
         monkeypatch.setattr(sets, "_MOST_KEYS", most)
-        options = {}, {"size": 9}, {"equal_nan": False}
+        options: tuple[dict[str, Any], ...] = {}, {"size": 9}, {"equal_nan": False}
         results.append([x for kw in options for x in jnp.unique(rows, True, True, True, axis=0, **kw)])
     for x, y in zip(*results, strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,8 +156,9 @@ def test_large_products_are_prepared(turned, sizes, monkeypatch):
     for each in (layers, lines):
         monkeypatch.setattr(each, "function", lambda *args, e=each: met.append(e) or 0)
     monkeypatch.setattr(product, "start_thread", lambda work: work())
-    product._prepare_few.cache_clear()
+    prepare: Any = product._prepare_few
+    prepare.cache_clear()
     product.expect("f", turned, *sizes)
     product.expect("f", turned, 4, 512, 1024)  # so little that a draft may do
-    product._prepare_few.cache_clear()
+    prepare.cache_clear()
     assert met == [lines if turned[1] else layers]
