@@ -52,7 +52,7 @@ class PyTreeFuture(Future[Any]):
     """The result of a save or a load that runs beside the program; it can be awaited, too.
 
     Attributes:
-        pytree: the tree with `ShapeDtypeStruct`s for its arrays.
+        pytree: the tree with a `ShapeDtypeStruct` for each array.
     """
 
     def __init__(self, call: Future[Any], pytree: Any) -> None:
@@ -190,7 +190,7 @@ def _read_leaf(place: Any, spec: dict[str, Any]) -> Any:
 
 
 def load_pytreedef(directory: str | os.PathLike[str]) -> Any:
-    """The tree of a checkpoint with `ShapeDtypeStruct`s for its arrays; no array is read.
+    """The tree of a checkpoint with a `ShapeDtypeStruct` for each array; no array is read.
 
     Args:
         directory: the folder.
@@ -235,7 +235,8 @@ def nonblocking_save(
         ts_specs: as in `save`.
 
     Returns:
-        a future, which can be awaited: `result()` raises the errors of `save`, `pytree` is the tree with `ShapeDtypeStruct`s.
+        a future, which can be awaited: `result()` raises the errors of `save`, `pytree` is the tree with a `ShapeDtypeStruct` for each
+        array.
 
     >>> import tempfile
     >>> from shardwise.experimental.array_serialization import pytree_serialization
@@ -264,7 +265,8 @@ def nonblocking_load(
         ts_specs: as in `load`.
 
     Returns:
-        a future, which can be awaited: `result()` is the tree, or raises the errors of `load`; `pytree` has `ShapeDtypeStruct`s.
+        a future, which can be awaited: `result()` is the tree, or raises the errors of `load`; `pytree` has a `ShapeDtypeStruct` for each
+        array.
 
     >>> import tempfile
     >>> from shardwise.experimental.array_serialization import pytree_serialization
