@@ -43,8 +43,8 @@ def page() -> str:
     return f"""## What commands take
 
 `shardwise plan` of `{EXAMPLE}`: a training step of 70 billion weights and 80 layers, in a fresh process each, start-up included. Seconds
-are those of the clock on a machine of {len(os.sched_getaffinity(0))} cores and, where other processes use it as well, of the processors; memory
-is that of the largest process.
+are those of the clock on a machine of {len(os.sched_getaffinity(0))} cores and, where other processes use it as well, of the
+processors; memory is that of the largest process.
 
 | what | options | goal, s | seconds | of the processors | MB | |
 |---|---|---|---|---|---|---|
