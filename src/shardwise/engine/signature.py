@@ -44,9 +44,8 @@ class Signature:
     kept_whole: bool  # `spans`, and each process that owns some of the devices holds all parts
     positions: tuple[Ndarray | None, ...]  # per dim, the parts that this process holds; None: all of them
     order: tuple[int, ...] | None  # dims from the slowest to the fastest varying in memory; None: the default
-    varies: tuple[
-        int, ...
-    ]  # axes of the tiling's mesh that split no dim, and along which copies may differ all the same
+    # Axes of the tiling's mesh that split no dim, and along which copies may differ all the same.
+    varies: tuple[int, ...]
 
     def __init__(
         self,

@@ -79,10 +79,10 @@ class _Writer(Writer):
     def __init__(self, dtype: str, lanes: int, wide: bool, right: bool, apart: bool, few: int) -> None:
         self.dtype, self.right, self.apart, self.few = dtype, right, apart, few
         self.lanes = lanes
-        self.step = self.ldc = self.strip = (
-            ""  # elements from line to line of the large matrix and of c; where the few are laid out
-        )
-        self.place = self.top = ""  # the present piece of the large matrix, and whether it is the first
+        # Elements from line to line of the large matrix and of `c`; where the few are laid out.
+        self.step = self.ldc = self.strip = ""
+        # The present piece of the large matrix, and whether it is the first.
+        self.place = self.top = ""
         super().__init__(lanes, wide=wide and lanes * itemsize(dtype) == 64)
         most = 6 if wide else 3  # of the few lines, whose sums with some of the others are in registers together
         groups = -(-few // most)
