@@ -317,9 +317,8 @@ class _Calls:
         self.into_place = not (self.replicated or self.planned or spans)
         parts = [tuple([(c.start, c.stop) for c in index]) for index in self.indices] if self.into_place else []
         firsts = {part: i for i, part in reversed(list(enumerate(parts)))}
-        self.copies = {
-            i for i, part in enumerate(parts) if firsts[part] != i
-        }  # places of devices whose part an earlier one has
+        # Places of devices whose part an earlier one has.
+        self.copies = {i for i, part in enumerate(parts) if firsts[part] != i}
 
 
 @recent(256)  # each holds an index per part

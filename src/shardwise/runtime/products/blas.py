@@ -19,14 +19,17 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardwise.base import config
 from shardwise.base.shapes import Ndarray
 from shardwise.runtime.machine import kernel_store, processor_flags, processor_kind, processor_level, start_thread
+
+if TYPE_CHECKING:
+    from shardwise.runtime.loops import Writer
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of the C interface
 
@@ -68,6 +71,11 @@ def signature(number: str, bits: int) -> str:
         f"i32 %order, i32 %left, i32 %right, {n} %m, {n} %n, {n} %k, {number} %alpha, ptr %a, {n} %lda, ptr %b, {n} %ldb, "
         f"{number} %beta, ptr %c, {n} %ldc"
     )
+
+
+def arguments(w: Writer, names: Sequence[str], bits: int) -> list[str]:
+    """Integers among these arguments, of `bits` bits, as integers of 64 bits."""
+    return [f"%{name}" if bits == 64 else w.value(f"sext i{bits} %{name} to i64") for name in names]
 
 
 class _Symbols:

@@ -46,7 +46,7 @@ _alive: dict[str, llvm.CompiledFunction] = {}
 def _module(dtype: str, lanes: int, left: bool, m: int, bits: int) -> str:
     """The function's module; integers of the library have `bits` bits."""
     w = _Writer(dtype, lanes, left, m)
-    w.product(*[w.whole(name, bits) for name in ("n", "k", "lda", "ldb", "ldc")])
+    w.product(*blas.arguments(w, ("n", "k", "lda", "ldb", "ldc"), bits))
     return module(w, f"define void @product({blas.signature(TYPES[dtype], bits)}) #0 {{\n{w.body()}\n  ret void\n}}")
 
 
@@ -57,10 +57,6 @@ class _Writer(Writer):
         self.dtype, self.left, self.rows = dtype, left, rows
         super().__init__(lanes, wide=lanes * itemsize(dtype) == 64)
         self.start("entry")
-
-    def whole(self, name: str, bits: int) -> str:
-        """An argument as an integer of 64 bits."""
-        return f"%{name}" if bits == 64 else self.value(f"sext i{bits} %{name} to i64")
 
     def _at(self, base: str, offset: int | str) -> str:
         return self.element(base, offset, self.dtype)

@@ -69,7 +69,7 @@ def _module(dtype: str, lanes: int, wide: bool, right: bool, apart: bool, few: i
     """The function's module; integers of the library have `bits` bits."""
     w = _Writer(dtype, lanes, wide, right, apart, few)
     names = ("m", "k", "lda", "ldb", "ldc") if right else ("n", "k", "ldb", "lda", "ldc")
-    w.product(*[w.whole(name, bits) for name in names])
+    w.product(*blas.arguments(w, names, bits))
     return module(w, f"define void @product({blas.signature(TYPES[dtype], bits)}) #0 {{\n{w.body()}\n  ret void\n}}")
 
 
@@ -91,10 +91,6 @@ class _Writer(Writer):
         room = 24 if wide else 12
         self.together = max(t for t in (1, 2, 4, 8) if t * self.groups[0] <= room and t <= lanes)
         self.start("entry")
-
-    def whole(self, name: str, bits: int) -> str:
-        """An argument as an integer of 64 bits."""
-        return f"%{name}" if bits == 64 else self.value(f"sext i{bits} %{name} to i64")
 
     def _at(self, base: str, offset: int | str) -> str:
         return self.element(base, offset, self.dtype)

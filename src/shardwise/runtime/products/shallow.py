@@ -104,11 +104,8 @@ def _prepare_kernel(char: str, left: int, right: int, n: int, integer_size: int)
 def _module(char: str, held: Registers, left: bool, right: bool, bits: int) -> str:
     """The function's module; integers of the library have `bits` bits."""
     w = _Writer(char, held)
-
-    def whole(name: str) -> str:
-        return f"%{name}" if bits == 64 else w.value(f"sext i{bits} %{name} to i64")
-
-    w.product(whole("m"), whole("n"), whole("k"), whole("lda"), whole("ldb"), whole("ldc"), left, right)
+    m, n, k, lda, ldb, ldc = blas.arguments(w, ("m", "n", "k", "lda", "ldb", "ldc"), bits)
+    w.product(m, n, k, lda, ldb, ldc, left, right)
     return module(w, f"define void @product({blas.signature(TYPES[w.dtype], bits)}) #0 {{\n{w.body()}\n  ret void\n}}")
 
 

@@ -90,8 +90,8 @@ _alive: dict[str, llvm.CompiledFunction] = {}
 def _module(char: str, held: Registers, left: bool, height: int, bits: int) -> str:
     """The function's module; integers of the library have `bits` bits."""
     w = _Writer(char, held, left, height)
-    for name in ("m", "n", "k", "lda", "ldb", "ldc"):
-        w.sizes[name] = f"%{name}" if bits == 64 else w.value(f"sext i{bits} %{name} to i64")
+    names = ("m", "n", "k", "lda", "ldb", "ldc")
+    w.sizes.update(zip(names, blas.arguments(w, names, bits), strict=True))
     w.product()
     return module(w, f"define void @product({blas.signature(TYPES[w.dtype], bits)}) #0 {{\n{w.body()}\n  ret void\n}}")
 
