@@ -59,7 +59,7 @@ def test_the_first_part_ends_with_explicit_collectives():
     module, context = compiled_for()
     seconds: dict[str, float] = {}
     done = run_passes(PARTITIONING, module, context, seconds)
-    names = ["on_grid", "propagate", "partition", "hoist", "late_sums", "simplify", "join_reductions"]
+    names = ["on_grid", "propagate", "merged_dims", "partition", "hoist", "late_sums", "simplify", "join_reductions"]
     names += ["collective_matmul", "fold_reductions", "whole_values"]
     assert list(seconds) == names
     assert done.global_program is not done.device_program is not done.program

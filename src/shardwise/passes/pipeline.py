@@ -1,6 +1,6 @@
 """The pipeline: all passes, in order, from an inlined program to the program that a Plan runs.
 
-    on_grid -> propagate -> partition -> hoist -> late_sums -> simplify -> join_reductions
+    on_grid -> propagate -> merged_dims -> partition -> hoist -> late_sums -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions -> whole_values        `PARTITIONING`
     device_choices                                                         `CHOOSING`, if devices go different ways
     loop_pieces -> conv_products -> wide_products -> outer_products -> window_pieces -> pad_sums -> scatter_sums -> joined_pads
@@ -146,6 +146,18 @@ def _propagate(module: Module, context: Context) -> Module:
         for v, d, free in zip(program.inputs, module.in_dims, context.free, strict=True)
     )
     return replace(module, in_dims=in_dims, layouts=layouts)
+
+
+def _merged_dims(module: Module, context: Context) -> Module:
+    """Keep dims apart whose merging would gather them, and choose layouts again."""
+    if context.devices == 1:
+        return module
+    from shardwise.passes.merged_dims import with_merged_dims_apart  # start-up time: products
+
+    program = with_merged_dims_apart(module.program, module.layouts)
+    if program is module.program:
+        return module
+    return _propagate(replace(module, program=program, global_program=program), context)
 
 
 def _partition(module: Module, context: Context) -> Module:
@@ -320,6 +332,7 @@ def _has_small_parts(module: Module, spread: Spread) -> bool:
 PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("on_grid", _on_grid),
     ("propagate", _propagate),
+    ("merged_dims", _merged_dims),
     ("partition", _partition),
     ("hoist", _hoist),
     ("late_sums", _late_sums),
@@ -329,7 +342,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("fold_reductions", _fold_reductions),
     ("whole_values", _whole_values),
 )
-PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a grid
+PLACING = PARTITIONING[:3]  # the passes that give values their layouts on a grid
 DEVICE_PROGRAM = PARTITIONING[:-2]  # the passes that also hold for devices of several machines
 CHOOSING: tuple[tuple[str, Pass], ...] = (_later("device_choices", "with_device_choices"),)
 FUSING: tuple[tuple[str, Pass], ...] = (

@@ -7,7 +7,7 @@ of an exact one (`lax.custom_linear_solve`).
 from __future__ import annotations
 
 import functools
-import math
+import operator
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -27,13 +27,25 @@ Product = Callable[[Any], Any]
 # (A, b, x0, M, tol, atol, maxiter) on vectors
 Method = Callable[[Product, Any, Any, Product, Any, Any, int], Any]
 
+# A vector here is a tuple of arrays of one dtype, the leaves of a tree like b: each keeps its shape, and with it its sharding.
+
 
 def _dot(x: Any, y: Any) -> Any:
-    return jnp.vdot(x, y, precision=lax.Precision.HIGHEST)
+    products = [jnp.vdot(a, b, precision=lax.Precision.HIGHEST) for a, b in zip(x, y, strict=True)]
+    return functools.reduce(operator.add, products)
 
 
 def _square(x: Any) -> Any:
     return jnp.real(_dot(x, x))
+
+
+def _add(x: Any, scale: Any, y: Any) -> Any:
+    """x + scale * y."""
+    return tree_map(lambda a, b: a + scale * b, x, y)
+
+
+def _subtract(x: Any, y: Any) -> Any:
+    return tree_map(operator.sub, x, y)
 
 
 def _identity(v: Any) -> Any:
@@ -43,7 +55,7 @@ def _identity(v: Any) -> Any:
 def _cg(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: int) -> Any:
     """Conjugate gradients, preconditioned."""
     goal = jnp.maximum(jnp.square(tol) * _square(b), jnp.square(atol))
-    r0 = b - A(x0)
+    r0 = _subtract(b, A(x0))
     p0 = M(r0)
 
     def is_unfinished(state: Any) -> Any:
@@ -54,21 +66,21 @@ def _cg(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: i
 
     def step(state: Any) -> Any:
         x, r, gamma, p, k = state
-        moved = A(p)
-        alpha = gamma / _dot(p, moved).astype(gamma.dtype)
-        r_next = r - alpha * moved
+        product = A(p)
+        alpha = gamma / _dot(p, product).astype(gamma.dtype)
+        r_next = _add(r, -alpha, product)
         z = M(r_next)
         gamma_next = _dot(r_next, z).astype(gamma.dtype)
-        return x + alpha * p, r_next, gamma_next, z + (gamma_next / gamma) * p, k + 1
+        return _add(x, alpha, p), r_next, gamma_next, _add(z, gamma_next / gamma, p), k + 1
 
-    return lax.while_loop(is_unfinished, step, (x0, r0, _dot(r0, p0).astype(b.dtype), p0, 0))[0]
+    return lax.while_loop(is_unfinished, step, (x0, r0, _dot(r0, p0).astype(b[0].dtype), p0, 0))[0]
 
 
 def _bicgstab(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: int) -> Any:
     """Biconjugate gradients, stabilized. Its k turns negative where it breaks down."""
     goal = jnp.maximum(jnp.square(tol) * _square(b), jnp.square(atol))
-    r0 = b - A(x0)
-    one = jnp.ones((), b.dtype)
+    r0 = _subtract(b, A(x0))
+    one = jnp.ones((), b[0].dtype)
 
     def is_unfinished(state: Any) -> Any:
         _, r, *_, k = state
@@ -78,75 +90,85 @@ def _bicgstab(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxi
         x, r, shadow, alpha, omega, rho, p, q, k = state
         rho_next = _dot(shadow, r)
         beta = rho_next / rho * alpha / omega
-        p_next = r + beta * (p - omega * q)
+        p_next = _add(r, beta, _add(p, -omega, q))
         p_hat = M(p_next)
         q_next = A(p_hat)
         alpha_next = rho_next / _dot(shadow, q_next)
-        s = r - alpha_next * q_next
+        s = _add(r, -alpha_next, q_next)
         early = _square(s) < goal
         s_hat = M(s)
         t = A(s_hat)
         omega_next = _dot(t, s) / _dot(t, t)
-        x_next = jnp.where(early, x + alpha_next * p_hat, x + alpha_next * p_hat + omega_next * s_hat)
-        r_next = jnp.where(early, s, s - omega_next * t)
+        x_half = _add(x, alpha_next, p_hat)
+        x_next = _choose(early, x_half, _add(x_half, omega_next, s_hat))
+        r_next = _choose(early, s, _add(s, -omega_next, t))
         k_next = jnp.where((omega_next == 0) | (alpha_next == 0), -11, k + 1)
         k_next = jnp.where(rho_next == 0, -10, k_next)
         return x_next, r_next, shadow, alpha_next, omega_next, rho_next, p_next, q_next, k_next
 
-    start = (x0, r0, r0, one, one, one, r0, r0, jnp.asarray(0))
-    start = (*start[:6], jnp.zeros_like(r0), jnp.zeros_like(r0), start[8])
-    return lax.while_loop(is_unfinished, step, start)[0]
+    zeros = tree_map(jnp.zeros_like, r0)
+    return lax.while_loop(is_unfinished, step, (x0, r0, r0, one, one, one, zeros, zeros, jnp.asarray(0)))[0]
+
+
+def _choose(test: Any, x: Any, y: Any) -> Any:
+    return tree_map(lambda a, b: jnp.where(test, a, b), x, y)
 
 
 def _gmres_cycle(A: Product, b: Any, x0: Any, M: Product, restart: int) -> Any:
     """One cycle: the best x in x0 plus the Krylov space of `restart` vectors."""
-    r = M(b - A(x0))
-    norm = jnp.sqrt(_square(r))
-    safe = jnp.where(norm > 0, norm, 1).astype(b.dtype)
-    basis = jnp.zeros((restart + 1, b.shape[0]), b.dtype).at[0].set(r / safe)
+    r = M(_subtract(b, A(x0)))
+    dtype, norm = b[0].dtype, jnp.sqrt(_square(r))
+    safe = jnp.where(norm > 0, norm, 1).astype(dtype)
+    basis = tree_map(lambda a: jnp.zeros((restart + 1, *a.shape), dtype).at[0].set(a / safe), r)
 
     def step(k: Any, state: Any) -> Any:
         vectors, upper = state
-        w = M(A(vectors[k]))
+        w = M(A(tree_map(lambda v: v[k], vectors)))
         scale = jnp.sqrt(_square(w))
-        first = jnp.conj(vectors) @ w  # twice, against rounding
-        w = w - vectors.T @ first
-        second = jnp.conj(vectors) @ w
-        w = w - vectors.T @ second
+        first = _components(vectors, w)  # twice, against rounding
+        w = _subtract(w, _combination(vectors, first))
+        second = _components(vectors, w)
+        w = _subtract(w, _combination(vectors, second))
         size = jnp.sqrt(_square(w))
-        alive = size > scale * float(finfo(b.dtype).eps)
-        w = jnp.where(alive, w / jnp.where(alive, size, 1).astype(b.dtype), 0)
-        column = (first + second).at[k + 1].set(jnp.where(alive, size, 0).astype(b.dtype))
-        return vectors.at[k + 1].set(w), upper.at[k].set(column)
+        alive = size > scale * float(finfo(dtype).eps)
+        divisor = jnp.where(alive, size, 1).astype(dtype)
+        column = (first + second).at[k + 1].set(jnp.where(alive, size, 0).astype(dtype))
+        vectors = tree_map(lambda v, a: v.at[k + 1].set(jnp.where(alive, a / divisor, 0)), vectors, w)
+        return vectors, upper.at[k].set(column)
 
-    vectors, upper = lax.fori_loop(0, restart, step, (basis, jnp.zeros((restart, restart + 1), b.dtype)))
-    target = jnp.zeros((restart + 1,), b.dtype).at[0].set(norm.astype(b.dtype))
+    vectors, upper = lax.fori_loop(0, restart, step, (basis, jnp.zeros((restart, restart + 1), dtype)))
+    target = jnp.zeros((restart + 1,), dtype).at[0].set(norm.astype(dtype))
     weights = jnp.linalg.lstsq(upper.T, target)[0]
-    return x0 + vectors[:-1].T @ weights
+    return tree_map(operator.add, x0, _combination(tree_map(lambda v: v[:-1], vectors), weights))
 
 
-def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Product, Callable[[Any], Any]]:
-    """Everything on one vector: the products, b, x0 and the way back to the tree of b."""
+def _components(vectors: Any, w: Any) -> Any:
+    """The inner product of each of these vectors with w."""
+    terms = [jnp.tensordot(jnp.conj(v), a, axes=a.ndim) for v, a in zip(vectors, w, strict=True)]
+    return functools.reduce(operator.add, terms)
+
+
+def _combination(vectors: Any, weights: Any) -> Any:
+    return tree_map(lambda v: jnp.tensordot(weights, v, axes=1), vectors)
+
+
+def _vector_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Product, Callable[[Any], Any]]:
+    """Everything on vectors: the products, b, x0 and the way back to the tree of b."""
     leaves, tree = tree_flatten(tree_map(jnp.asarray, b))
     weak = [leaf.weak_type for leaf in leaves]
-    shapes = [leaf.shape for leaf in leaves]
     dtype = jnp.result_type(*leaves) if leaves else jnp.zeros(0).dtype
     if not issubdtype(dtype, np.inexact):
         dtype = jnp.result_type(dtype, float)
 
-    def flat(x: Any) -> Any:
-        parts = [jnp.ravel(jnp.asarray(leaf)).astype(dtype) for leaf in tree_flatten(x)[0]]
-        return jnp.concatenate(parts) if len(parts) != 1 else parts[0]
+    def vector_of(x: Any) -> Any:
+        return tuple([jnp.asarray(leaf).astype(dtype) for leaf in tree_flatten(x)[0]])
 
     def back(vector: Any) -> Any:
-        sizes = np.cumsum([math.prod(s) for s in shapes])[:-1]
-        parts = jnp.split(vector, sizes.tolist()) if len(shapes) > 1 else [vector]
-        shaped = [jnp.reshape(p, s) for p, s in zip(parts, shapes, strict=True)]
-        return tree_unflatten(tree, [convert(p, p.dtype, w) for p, w in zip(shaped, weak, strict=True)])
+        return tree_unflatten(tree, [convert(p, p.dtype, w) for p, w in zip(vector, weak, strict=True)])
 
     def product(f: Any, name: str) -> Product:
         if callable(f):
-            return lambda v: flat(f(back(v)))
+            return lambda v: vector_of(f(back(v)))
         # a sparse matrix, say
         operates = not isinstance(f, Array) and type(f) is not np.ndarray and hasattr(f, "__matmul__")
         if not operates and not isinstance(f, Array | np.ndarray):
@@ -157,26 +179,32 @@ def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Pr
         if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"linear operator must be a square matrix, but has shape: {matrix.shape}")
         if operates:
-            return lambda v: flat(matrix @ back(v))
-        return lambda v: jnp.matmul(matrix, v, precision=lax.Precision.HIGHEST).astype(dtype)
+            return lambda v: vector_of(matrix @ back(v))
+        if len(leaves) != 1:
+            raise TypeError(
+                f"{name} is a matrix, and b a tree of {len(leaves)} arrays. Give {name} as a function of such trees."
+            )
+        return lambda v: vector_of(jnp.matmul(matrix, v[0], precision=lax.Precision.HIGHEST))
 
-    start = back(jnp.zeros(sum(math.prod(s) for s in shapes), dtype)) if x0 is None else x0
+    start = back(tuple([jnp.zeros_like(leaf, dtype) for leaf in leaves])) if x0 is None else x0
     if tree_flatten(start)[1] != tree:
         raise ValueError(f"x0 and b must have matching tree structure: {tree_flatten(start)[1]} vs {tree}")
     for one, other in zip(tree_flatten(start)[0], leaves, strict=True):
         if jnp.shape(one) != other.shape:
             raise ValueError(f"arrays in x0 and b must have matching shapes: {jnp.shape(one)} vs {other.shape}")
-    return product(A, "A"), flat(b), flat(start), _identity if M is None else product(M, "M"), back
+    return product(A, "A"), vector_of(b), vector_of(start), _identity if M is None else product(M, "M"), back
 
 
 def _solve(
     method: Method, symmetric: bool, A: Any, b: Any, x0: Any, tol: Any, atol: Any, maxiter: int | None, M: Any
 ) -> tuple[Any, None]:
-    product, vector, start, precondition, back = _flat_system(A, b, x0, M)
-    limit = 10 * vector.shape[0] if maxiter is None else maxiter
-    start, symmetric = lax.stop_gradient(start), symmetric and not issubdtype(vector.dtype, np.complexfloating)
+    product, vector, start, precondition, back = _vector_system(A, b, x0, M)
+    if not vector:
+        return b, None
+    limit = 10 * sum(v.size for v in vector) if maxiter is None else maxiter
+    start, symmetric = lax.stop_gradient(start), symmetric and not issubdtype(vector[0].dtype, np.complexfloating)
 
-    def solve(matvec: Product, right: Any) -> Array:
+    def solve(matvec: Product, right: Any) -> Any:
         return method(matvec, right, start, precondition, tol, atol, limit)
 
     return back(lax.custom_linear_solve(product, vector, solve, solve, symmetric=symmetric)), None
@@ -245,11 +273,11 @@ def gmres(
 
     def method(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: int) -> Any:
         goal = jnp.maximum(jnp.square(tol) * _square(b), jnp.square(atol))
-        steps = min(restart, b.shape[0])
+        steps = min(restart, sum(v.size for v in b))
 
         def is_unfinished(state: Any) -> Any:
             x, k = state
-            return (_square(b - A(x)) > goal) & (k < maxiter)
+            return (_square(_subtract(b, A(x))) > goal) & (k < maxiter)
 
         return lax.while_loop(is_unfinished, lambda s: (_gmres_cycle(A, b, s[0], M, steps), s[1] + 1), (x0, 0))[0]
 
