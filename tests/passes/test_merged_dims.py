@@ -33,20 +33,27 @@ def lookup(w, x, ids):
     return jnp.tanh(h).reshape(x.shape)
 
 
+def squares(w, x, ids):
+    return (lookup(w, x, ids) ** 2).sum()
+
+
+def norms(w, x, ids):
+    h = x.reshape(48, 4)
+    return jnp.sum(h / jnp.linalg.norm(h, axis=1, keepdims=True) @ w, 0)
+
+
 APART = {
     "inner product": lambda w, x, ids: jnp.vdot(x, 2 * x),
     "inner products in a loop": lambda w, x, ids: lax.fori_loop(0, 3, lambda i, a: a / jnp.vdot(a, a), x),
     "a layer on all tokens": lambda w, x, ids: jnp.tanh(x.reshape(-1, 4) @ w + 1).reshape(8, 6, 10),
-    "norms": lambda w, x, ids: (
-        (h := x.reshape(48, 4)) / (1 + jnp.linalg.norm(h, axis=1, keepdims=True)) @ w[:, 0] @ jnp.ones(48)
-    ),
+    "norms": norms,
     "the largest": lambda w, x, ids: x.reshape(-1).max(),
     "loss of labels": loss_of_labels,
     "its gradient": jax.grad(loss_of_labels, (0, 1)),
     "loss of vectors": loss_of_vectors,
     "its gradient too": jax.grad(loss_of_vectors, (0, 1)),
     "lookup": lookup,
-    "gradient of a lookup": jax.grad(lambda *a: (lookup(*a) ** 2).sum(), (0, 1)),
+    "gradient of a lookup": jax.grad(squares, (0, 1)),
 }
 MERGED = {
     "a result": lambda w, x, ids: x.reshape(-1, 4),

@@ -38,24 +38,24 @@ class Apart(NamedTuple):
     params: Mapping[str, Any]
 
 
-class _Merged(Exception):
+class _NeedsMergedDims(Exception):
     """An equation that needs the merged dims."""
 
 
-def equation_apart(eqn: Equation, known: Sequence[Groups | None], result: Groups | None = None) -> Apart | None:
-    """The equation with dims apart. `known` has None for operands without merged dims."""
+def equation_apart(eqn: Equation, known_groups: Sequence[Groups | None], result: Groups | None = None) -> Apart | None:
+    """The equation with dims apart. `known_groups` has None for operands without merged dims."""
     if len(eqn.outputs) != 1 or eqn.op.has_effects(eqn.params) or eqn.params.get("out_sharding") is not None:
         return None
     rule = _rule_of(eqn)
     if rule is None:
         return None
-    own = [list(g or single(a.aval.shape)) for g, a in zip(known, eqn.inputs, strict=True)]
-    made = list(result or single(eqn.outputs[0].aval.shape))
+    own = [list(g or single(a.aval.shape)) for g, a in zip(known_groups, eqn.inputs, strict=True)]
+    made_groups = list(result or single(eqn.outputs[0].aval.shape))
     try:
-        params = rule(eqn, own, made)
-    except _Merged:
+        params = rule(eqn, own, made_groups)
+    except _NeedsMergedDims:
         return None
-    return Apart(tuple(map(tuple, own)), tuple(made), params)
+    return Apart(tuple(map(tuple, own)), tuple(made_groups), params)
 
 
 _OwnGroups = list[Shape]
@@ -93,15 +93,15 @@ def is_merged(groups: Groups) -> bool:
     return any(len(g) > 1 and math.prod(g) > 1 for g in groups)
 
 
-def merged_groups(shape: Shape, merged: Shape) -> Groups | None:
-    """Of each dim of `merged` the sizes that make it, if it is `shape` with dims merged; dims of size 1 may come and go.
+def merged_groups(shape: Shape, new_shape: Shape) -> Groups | None:
+    """Of each dim of `new_shape` the sizes that make it, if it is `shape` with dims merged; dims of size 1 may come and go.
 
     >>> merged_groups((8, 6, 4), (48, 4)), merged_groups((8, 6), (12, 4))
     (((8, 6), (4,)), None)
     """
     rest = iter([n for n in shape if n != 1])
     groups: list[Shape] = []
-    for n in merged:
+    for n in new_shape:
         group: list[int] = []
         while math.prod(group) < n and (size := next(rest, None)) is not None:
             group.append(size)
@@ -114,13 +114,13 @@ def merged_groups(shape: Shape, merged: Shape) -> Groups | None:
 def _agree(x: _OwnGroups, d: int, y: _OwnGroups, e: int) -> None:
     """Give both dims the group of the one that was merged."""
     if len(x[d]) > 1 < len(y[e]) and x[d] != y[e]:
-        raise _Merged
+        raise _NeedsMergedDims
     x[d] = y[e] = max(x[d], y[e], key=len)
 
 
 def _keep_single(x: _OwnGroups, dims: Iterable[int]) -> None:
     if any(len(x[d]) > 1 for d in dims):
-        raise _Merged
+        raise _NeedsMergedDims
 
 
 def _places(groups: Sequence[Shape]) -> list[range]:
@@ -160,8 +160,8 @@ def _elementwise(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Ma
 
 def _reduction(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mapping[str, Any]:
     (groups,), axes = own, eqn.params["axes"]
-    kept = [d for d in range(len(groups)) if d not in axes]
-    for e, d in enumerate(kept):
+    kept_dims = [d for d in range(len(groups)) if d not in axes]
+    for e, d in enumerate(kept_dims):
         _agree(groups, d, result, e)
     return {**eqn.params, "axes": _spread(groups, axes)}
 
@@ -170,18 +170,18 @@ def _reshape(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mappin
     """A reshape merges dims, splits merged ones again, or takes dims of size 1 in or away."""
     (groups,), shape = own, eqn.outputs[0].aval.shape
     if eqn.params.get("dimensions") is not None or 0 in shape:
-        raise _Merged
+        raise _NeedsMergedDims
     if any(len(g) > 1 for g in result):  # then it may only add dims of size 1
         if [n for n in shape if n != 1] != [n for n in eqn.inputs[0].aval.shape if n != 1]:
-            raise _Merged
-        merged = iter([g for g in result if math.prod(g) != 1])
-        groups[:] = [g if math.prod(g) == 1 else next(merged) for g in groups]
+            raise _NeedsMergedDims
+        merged_sizes = iter([g for g in result if math.prod(g) != 1])
+        groups[:] = [g if math.prod(g) == 1 else next(merged_sizes) for g in groups]
     else:
         before = sizes(groups)
-        made = merged_groups(before, shape)
-        if made is None and merged_groups(shape, before) is None:
-            raise _Merged
-        result[:] = made or single(shape)
+        made_groups = merged_groups(before, shape)
+        if made_groups is None and merged_groups(shape, before) is None:
+            raise _NeedsMergedDims
+        result[:] = made_groups or single(shape)
     return {**eqn.params, "new_sizes": sizes(result)}
 
 
@@ -200,7 +200,7 @@ def _iota(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mapping[s
     dim = eqn.params["dimension"]
     _keep_single(result, [dim])
     if eqn.params.get("shard_axes"):
-        raise _Merged
+        raise _NeedsMergedDims
     return {**eqn.params, "shape": sizes(result), "dimension": _places(result)[dim][0]}
 
 
@@ -229,18 +229,20 @@ def _slice(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mapping[
     (groups,), params = own, eqn.params
     strides = params["strides"] or (1,) * len(groups)
     bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
-    cut = {d: b for d, (b, n) in enumerate(zip(bounds, eqn.inputs[0].aval.shape, strict=True)) if b != (0, n, 1)}
-    _agree_but(cut, groups, result)
-    starts, limits, steps = zip(*_per_dim(groups, cut, lambda n: (0, n, 1)), strict=True)
+    bounds_by_dim = {
+        d: b for d, (b, n) in enumerate(zip(bounds, eqn.inputs[0].aval.shape, strict=True)) if b != (0, n, 1)
+    }
+    _agree_but(bounds_by_dim, groups, result)
+    starts, limits, steps = zip(*_per_dim(groups, bounds_by_dim, lambda n: (0, n, 1)), strict=True)
     new_steps = None if params["strides"] is None else steps
     return {**params, "start_indices": starts, "limit_indices": limits, "strides": new_steps}
 
 
 def _pad(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mapping[str, Any]:
     groups = own[0]
-    padded = {d: c for d, c in enumerate(eqn.params["padding_config"]) if any(c)}
-    _agree_but(padded, groups, result)
-    return {**eqn.params, "padding_config": tuple(_per_dim(groups, padded, lambda n: (0, 0, 0)))}
+    padding = {d: c for d, c in enumerate(eqn.params["padding_config"]) if any(c)}
+    _agree_but(padding, groups, result)
+    return {**eqn.params, "padding_config": tuple(_per_dim(groups, padding, lambda n: (0, 0, 0)))}
 
 
 def _concatenate(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mapping[str, Any]:
@@ -251,18 +253,18 @@ def _concatenate(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Ma
     return {**eqn.params, "dimension": _spread(result, [dim])[0]}
 
 
-def _agree_but(changed: Mapping[int, Any], x: _OwnGroups, y: _OwnGroups) -> None:
-    """Dims that are not changed have one group, those that are changed are no merged ones."""
+def _agree_but(changes: Mapping[int, Any], x: _OwnGroups, y: _OwnGroups) -> None:
+    """Dims that do not change have one group, those that change are no merged ones."""
     for d in range(len(x)):
-        if d not in changed:
+        if d not in changes:
             _agree(x, d, y, d)
-    _keep_single(x, changed)
-    _keep_single(y, changed)
+    _keep_single(x, changes)
+    _keep_single(y, changes)
 
 
-def _per_dim(groups: _OwnGroups, changed: Mapping[int, Any], kept: Callable[[int], Any]) -> list[Any]:
-    """What `changed` says of a dim, and `kept` of each dim of the others' groups."""
-    return list(chain(*[[changed[d]] if d in changed else map(kept, g) for d, g in enumerate(groups)]))
+def _per_dim(groups: _OwnGroups, changes: Mapping[int, Any], default: Callable[[int], Any]) -> list[Any]:
+    """What `changes` has for a dim; for the others, `default` of each dim of their groups."""
+    return list(chain(*[[changes[d]] if d in changes else map(default, g) for d, g in enumerate(groups)]))
 
 
 def _product(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mapping[str, Any]:
@@ -290,11 +292,11 @@ def _gather(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mapping
     params, n = eqn.params, eqn.params["dimension_numbers"]
     slice_sizes = params["slice_sizes"]
     if params.get("operand_axes") is not None:
-        raise _Merged
-    counted = [d for d in range(len(result)) if d not in n.offset_dims]
+        raise _NeedsMergedDims
+    count_dims = [d for d in range(len(result)) if d not in n.offset_dims]
     windows = [d for d in range(len(operand)) if d not in (*n.collapsed_slice_dims, *n.operand_batching_dims)]
     _agree_windows(operand, windows, n.start_index_map, result, n.offset_dims)
-    _agree_in_step(indices, result, counted, operand, n.operand_batching_dims, n.start_indices_batching_dims)
+    _agree_in_step(indices, result, count_dims, operand, n.operand_batching_dims, n.start_indices_batching_dims)
     _keep_single(operand, n.collapsed_slice_dims)
     numbers = replace(
         n,
@@ -316,13 +318,13 @@ def _scatter(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mappin
     operand, indices, updates = own
     params, n = eqn.params, eqn.params["dimension_numbers"]
     if params.get("update_axes") or params.get("operand_axes") is not None:
-        raise _Merged
+        raise _NeedsMergedDims
     for d in range(len(operand)):
         _agree(operand, d, result, d)
-    counted = [d for d in range(len(updates)) if d not in n.update_window_dims]
+    count_dims = [d for d in range(len(updates)) if d not in n.update_window_dims]
     windows = [d for d in range(len(operand)) if d not in (*n.inserted_window_dims, *n.operand_batching_dims)]
     _agree_windows(operand, windows, n.scatter_dims_to_operand_dims, updates, n.update_window_dims)
-    _agree_in_step(indices, updates, counted, operand, n.operand_batching_dims, n.scatter_indices_batching_dims)
+    _agree_in_step(indices, updates, count_dims, operand, n.operand_batching_dims, n.scatter_indices_batching_dims)
     _keep_single(operand, n.inserted_window_dims)
     result[:] = operand
     numbers = replace(
@@ -350,7 +352,7 @@ def _agree_windows(
 def _agree_in_step(
     indices: _OwnGroups,
     values: _OwnGroups,
-    counted: Sequence[int],
+    count_dims: Sequence[int],
     operand: _OwnGroups,
     dims: Sequence[int],
     steps: Sequence[int],
@@ -358,7 +360,7 @@ def _agree_in_step(
     """The dims of the indices have the groups of those of the values, and of those of the operand that run in step with them."""
     _keep_single(indices, [len(indices) - 1])
     for _ in range(2):  # a group of the operand's goes on to the values
-        for e, d in enumerate(counted):
+        for e, d in enumerate(count_dims):
             _agree(indices, e, values, d)
         for d, e in zip(dims, steps, strict=True):
             _agree(operand, d, indices, e)

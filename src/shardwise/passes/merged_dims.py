@@ -51,6 +51,7 @@ class _Survey:
     Attributes:
         groups: of values of merged dims, the sizes of the dims that these were merged from.
         near: of such a value those that have their dims apart if it has.
+        makeable: whether a value without merged dims can be made with such groups.
         stuck: those that someone reads who needs the merged dims.
     """
 
@@ -58,13 +59,14 @@ class _Survey:
         self.program, self.made = program, makers(program)
         self.groups: dict[Var, Groups] = {}
         self.near: dict[Var, set[Var]] = {}
+        self.makeable: dict[tuple[Atom, Groups], bool] = {}
         self.stuck = {v for v in program.outputs if isinstance(v, Var)}
         for eqn in program.equations:
             self._visit(eqn)
 
     def groups_near(self, starts: set[Var]) -> dict[Var, Groups]:
         """The groups of the values that are connected with one of `starts`, where none of these is stuck."""
-        wanted: dict[Var, Groups] = {}
+        wanted_groups: dict[Var, Groups] = {}
         for start in starts & self.groups.keys():
             stack, together = [start], {start}
             while stack:
@@ -72,41 +74,49 @@ class _Survey:
                 together |= new_values
                 stack += new_values
             if not together & self.stuck:
-                wanted |= {v: self.groups[v] for v in together}
-        return wanted
+                wanted_groups |= {v: self.groups[v] for v in together}
+        return wanted_groups
 
     def _visit(self, eqn: Equation) -> None:
-        known = [self.groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
-        merged = {a for a in eqn.inputs if isinstance(a, Var) and a in self.groups}
-        if not merged and eqn.op is not reshape_p:
+        known_groups = [self.groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
+        merged_values = {a for a in eqn.inputs if isinstance(a, Var) and a in self.groups}
+        if not merged_values and eqn.op is not reshape_p:
             return
-        apart = equation_apart(eqn, known)
-        if apart is None or not all(map(self._fits, eqn.inputs, known, apart.operands)):
-            self.stuck |= merged
+        apart = equation_apart(eqn, known_groups)
+        if apart is None or not all(map(self._fits, eqn.inputs, known_groups, apart.operands)):
+            self.stuck |= merged_values
             return
         if is_merged(apart.result):
             (out,) = eqn.outputs
             self.groups[out], self.near[out] = apart.result, set()
-            merged.add(out)
-        for v in merged:
-            self.near[v] |= merged
+            merged_values.add(out)
+        for v in merged_values:
+            self.near[v] |= merged_values
 
-    def _fits(self, x: Atom, known: Groups | None, wanted: Groups) -> bool:
+    def _fits(self, x: Atom, known_groups: Groups | None, wanted_groups: Groups) -> bool:
         """Whether an operand has these groups, can take them by dims of size 1, or can be made with them."""
-        if _differ_by_ones(known or single(x.aval.shape), wanted):
+        if _differ_by_ones(known_groups or single(x.aval.shape), wanted_groups):
             return True
-        maker = self.program.equations[self.made[x]] if isinstance(x, Var) and x in self.made else None
-        if known is not None or maker is None:
+        if known_groups is not None or not isinstance(x, Var) or x not in self.made:
             return False
-        apart = equation_apart(maker, [None] * len(maker.inputs), wanted)
+        found = self.makeable.get((x, wanted_groups))
+        if found is None:
+            found = self.makeable[x, wanted_groups] = self._can_make(
+                self.program.equations[self.made[x]], wanted_groups
+            )
+        return found
+
+    def _can_make(self, maker: Equation, groups: Groups) -> bool:
+        """Whether an equation without merged dims can give its result with such groups."""
+        apart = equation_apart(maker, [None] * len(maker.inputs), groups)
         return apart is not None and all(
             self._fits(a, None, w) for a, w in zip(maker.inputs, apart.operands, strict=True)
         )
 
 
-def _differ_by_ones(own: Groups, wanted: Groups) -> bool:
+def _differ_by_ones(own: Groups, wanted_groups: Groups) -> bool:
     """Whether a reshape that adds dims of size 1 leads from one to the other."""
-    return all(g == w or math.prod(w) == 1 for g, w in zip(own, wanted, strict=True))
+    return all(g == w or math.prod(w) == 1 for g, w in zip(own, wanted_groups, strict=True))
 
 
 class _Apart:
@@ -125,8 +135,8 @@ class _Apart:
             if out in self.groups:
                 self._make(out, self.groups[out], eqn)
             elif not self.groups.keys().isdisjoint(eqn.inputs):
-                known = [self.groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
-                apart = equation_apart(eqn, known)
+                known_groups = [self.groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
+                apart = equation_apart(eqn, known_groups)
                 assert apart is not None
                 inputs = [self._operand(a, w) for a, w in zip(eqn.inputs, apart.operands, strict=True)]
                 self.equations.append(Equation(eqn.op, tuple(inputs), eqn.outputs, apart.params, eqn.source))
@@ -136,8 +146,8 @@ class _Apart:
 
     def _make(self, out: Var, groups: Groups, eqn: Equation) -> Atom:
         """The result of an equation with its dims apart."""
-        known = [self.groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
-        apart = equation_apart(eqn, known, None if out in self.groups else groups)
+        known_groups = [self.groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
+        apart = equation_apart(eqn, known_groups, None if out in self.groups else groups)
         assert apart is not None
         assert apart.result == groups
         inputs = [self._operand(a, w) for a, w in zip(eqn.inputs, apart.operands, strict=True)]
@@ -149,19 +159,19 @@ class _Apart:
         self.values[out, groups] = result
         return result
 
-    def _operand(self, x: Atom, wanted: Groups) -> Atom:
+    def _operand(self, x: Atom, wanted_groups: Groups) -> Atom:
         """An operand with its dims apart."""
         own = (self.groups.get(x) if isinstance(x, Var) else None) or single(x.aval.shape)
         value = self.values.get((x, own), x)
-        if own == wanted:
+        if own == wanted_groups:
             return value
-        known_value = self.values.get((x, wanted))
+        known_value = self.values.get((x, wanted_groups))
         if known_value is not None:
             return known_value
-        if not _differ_by_ones(own, wanted):
+        if not _differ_by_ones(own, wanted_groups):
             assert isinstance(x, Var)
-            return self._make(x, wanted, self.source.equations[self.made[x]])
-        result = self.values[x, wanted] = Var(value.aval.update(shape=sizes(wanted)))
-        params = {"new_sizes": sizes(wanted), "out_sharding": None}
+            return self._make(x, wanted_groups, self.source.equations[self.made[x]])
+        result = self.values[x, wanted_groups] = Var(value.aval.update(shape=sizes(wanted_groups)))
+        params = {"new_sizes": sizes(wanted_groups), "out_sharding": None}
         self.equations.append(Equation(reshape_p, (value,), (result,), params))
         return result

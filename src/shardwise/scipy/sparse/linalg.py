@@ -41,11 +41,11 @@ def _square(x: Any) -> Any:
 
 def _add(x: Any, scale: Any, y: Any) -> Any:
     """x + scale * y."""
-    return tree_map(lambda a, b: a + scale * b, x, y)
+    return tuple([a + scale * b for a, b in zip(x, y, strict=True)])
 
 
 def _subtract(x: Any, y: Any) -> Any:
-    return tree_map(operator.sub, x, y)
+    return tuple([a - b for a, b in zip(x, y, strict=True)])
 
 
 def _identity(v: Any) -> Any:
@@ -106,12 +106,12 @@ def _bicgstab(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxi
         k_next = jnp.where(rho_next == 0, -10, k_next)
         return x_next, r_next, shadow, alpha_next, omega_next, rho_next, p_next, q_next, k_next
 
-    zeros = tree_map(jnp.zeros_like, r0)
+    zeros = tuple([jnp.zeros_like(a) for a in r0])
     return lax.while_loop(is_unfinished, step, (x0, r0, r0, one, one, one, zeros, zeros, jnp.asarray(0)))[0]
 
 
 def _choose(test: Any, x: Any, y: Any) -> Any:
-    return tree_map(lambda a, b: jnp.where(test, a, b), x, y)
+    return tuple([jnp.where(test, a, b) for a, b in zip(x, y, strict=True)])
 
 
 def _gmres_cycle(A: Product, b: Any, x0: Any, M: Product, restart: int) -> Any:
@@ -119,11 +119,11 @@ def _gmres_cycle(A: Product, b: Any, x0: Any, M: Product, restart: int) -> Any:
     r = M(_subtract(b, A(x0)))
     dtype, norm = b[0].dtype, jnp.sqrt(_square(r))
     safe = jnp.where(norm > 0, norm, 1).astype(dtype)
-    basis = tree_map(lambda a: jnp.zeros((restart + 1, *a.shape), dtype).at[0].set(a / safe), r)
+    basis = tuple([jnp.zeros((restart + 1, *a.shape), dtype).at[0].set(a / safe) for a in r])
 
     def step(k: Any, state: Any) -> Any:
         vectors, upper = state
-        w = M(A(tree_map(lambda v: v[k], vectors)))
+        w = M(A(tuple([v[k] for v in vectors])))
         scale = jnp.sqrt(_square(w))
         first = _components(vectors, w)  # twice, against rounding
         w = _subtract(w, _combination(vectors, first))
@@ -133,13 +133,14 @@ def _gmres_cycle(A: Product, b: Any, x0: Any, M: Product, restart: int) -> Any:
         alive = size > scale * float(finfo(dtype).eps)
         divisor = jnp.where(alive, size, 1).astype(dtype)
         column = (first + second).at[k + 1].set(jnp.where(alive, size, 0).astype(dtype))
-        vectors = tree_map(lambda v, a: v.at[k + 1].set(jnp.where(alive, a / divisor, 0)), vectors, w)
+        units = [jnp.where(alive, a / divisor, 0) for a in w]
+        vectors = tuple([v.at[k + 1].set(a) for v, a in zip(vectors, units, strict=True)])
         return vectors, upper.at[k].set(column)
 
     vectors, upper = lax.fori_loop(0, restart, step, (basis, jnp.zeros((restart, restart + 1), dtype)))
     target = jnp.zeros((restart + 1,), dtype).at[0].set(norm.astype(dtype))
     weights = jnp.linalg.lstsq(upper.T, target)[0]
-    return tree_map(operator.add, x0, _combination(tree_map(lambda v: v[:-1], vectors), weights))
+    return _add(x0, 1, _combination(tuple([v[:-1] for v in vectors]), weights))
 
 
 def _components(vectors: Any, w: Any) -> Any:
@@ -149,7 +150,7 @@ def _components(vectors: Any, w: Any) -> Any:
 
 
 def _combination(vectors: Any, weights: Any) -> Any:
-    return tree_map(lambda v: jnp.tensordot(weights, v, axes=1), vectors)
+    return tuple([jnp.tensordot(weights, v, axes=1) for v in vectors])
 
 
 def _vector_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Product, Callable[[Any], Any]]:
