@@ -99,12 +99,12 @@ class _Survey:
             return True
         if known_groups is not None or not isinstance(x, Var) or x not in self.made:
             return False
-        found = self.makeable.get((x, wanted_groups))
-        if found is None:
-            found = self.makeable[x, wanted_groups] = self._can_make(
+        is_makeable = self.makeable.get((x, wanted_groups))
+        if is_makeable is None:
+            is_makeable = self.makeable[x, wanted_groups] = self._can_make(
                 self.program.equations[self.made[x]], wanted_groups
             )
-        return found
+        return is_makeable
 
     def _can_make(self, maker: Equation, groups: Groups) -> bool:
         """Whether an equation without merged dims can give its result with such groups."""
