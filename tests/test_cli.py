@@ -57,6 +57,18 @@ def test_number_of_devices(run, words, environment):
     assert (done.stdout, done.stderr) == ("12\n", "")
 
 
+def test_the_collector_sees_the_programs_own_objects_alone(run):
+    done = run(
+        "import gc\n"
+        "class Log:\n"
+        "    def __init__(self): self.own = self\n"
+        "    def __del__(self): print('closed')\n"
+        "log = Log()\n"
+        "print(gc.get_freeze_count() > 10_000)\n"
+    )
+    assert (done.stdout, done.stderr) == ("True\nclosed\n", "")
+
+
 def test_the_program_sees_its_own_arguments(run, tmp_path):
     show = f"import sys; print(sys.argv, __name__, __file__.removeprefix({str(tmp_path)!r}))"
     expected = "['prog.py', '--devices', 'x', '-h'] __main__ /prog.py\n"

@@ -188,6 +188,12 @@ def test_the_plan_is_shown_though_the_program_ends_at_once(plan):
     assert done.stderr.startswith("1\n<lambda> on v5e-8")
 
 
+def test_python_does_not_look_for_cycles_after_the_plan(plan):
+    log = "class Log:\n    def __init__(self): self.own = self\n    def __del__(self): print('looked')\nlog = Log()\n"
+    done = plan(log + "import jax; jax.jit(lambda x: x + 1)(1)", "--on", "v5e-1")
+    assert "fits: " in done.stdout and "looked" not in done.stdout and done.stderr == ""
+
+
 def test_threads_of_the_program_are_waited_for(plan):
     source = AT_ONCE + "threading.Thread(target=lambda: (time.sleep(0.1), f(jnp.ones((8, 8))))).start()"
     assert "<lambda> on v5e-8" in plan(source, "--on", "v5e-8").stdout

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from separate import environment
+
 MACHINES = {"v5e-16": 16, "4x-v5e-256": 1024, "256x-v5e-256": 65536}
 LAYERS = (8, 32, 80)
 PROGRAM = """
@@ -26,7 +28,12 @@ def cost(machine: str, layers: int, unrolled: bool) -> tuple[float, float]:
     """Seconds of the processor and MB of a process that plans a step of 70 billion weights at 80 layers; tracing included, start-up not."""
     program = PROGRAM.format(devices=MACHINES[machine], layers=layers, unrolled=unrolled, machine=machine)
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[1],
+        env=environment(1),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     seconds, megabytes = map(float, done.stdout.split())
     return seconds, megabytes

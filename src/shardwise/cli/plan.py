@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import functools
 import gc
 import os
@@ -187,6 +188,7 @@ def _search(executable: DataFree, machine: Machine, options: argparse.Namespace)
 def _spare_memory() -> None:
     """Let the program fail by a MemoryError where host memory ends, before the machine has to kill it."""
     gc.set_threshold(100_000, 20, 20)  # large programs are many objects that stay: each round over them is in vain
+    atexit.register(gc.freeze)  # when Python ends it looks through all objects several times
     free = free_memory()
     if resource is None or free is None:
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import importlib.util
 import linecache
 import os
@@ -131,6 +132,7 @@ class UserProgram:
         Raises:
             UsageError: it is a notebook or a module that cannot be run.
         """
+        gc.freeze()  # what is here stays: the collector need not look through it, as it does several times when Python ends
         if self.kind == "module":
             _run_module(self.text, self.arguments)
             return
