@@ -319,6 +319,9 @@ WIDE_PRODUCTS_FROM: Final = PANELS_FROM // 4
 POOLED_FROM: Final = 1 << 18
 # The same for results of small programs, which have no time to spare for page faults.
 SMALL_POOLED_FROM: Final = 1 << 16
+# Bytes of a result that repeats elements up to which it gets memory of its own: a view would be copied by each small program that reads
+# it, which takes 1 us of a loop's 2.6 from 64 ones; a copy of 16 KB takes 0.5.
+STRETCHED_MOST: Final = 1 << 14
 # Bytes that C's allocator keeps of what arrays have let go that are not from the pool; by itself it gives 128 KB and more back to the
 # system: a training step with 200 arrays of f32[1024, 32] took 9.7 ms then, with 1950 page faults, and takes 5.7.
 KEPT_FREED: Final = 1 << 26
