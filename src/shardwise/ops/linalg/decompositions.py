@@ -5,13 +5,14 @@ The last dims hold the matrices and must be whole on a device; the dims before t
 
 from __future__ import annotations
 
+from math import prod
 from operator import index
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.shapes import Ints
-from shardwise.ir import Array, Shown, SmallForm, bind, literal
+from shardwise.ir import Array, Equation, Shown, SmallForm, bind, literal
 from shardwise.ops.elementwise.binary import add, div, mul
 from shardwise.ops.elementwise.comparison import ge
 from shardwise.ops.elementwise.selection import select
@@ -36,6 +37,7 @@ from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.iota import broadcasted_iota
 from shardwise.ops.shapes.transpose import squeeze, transpose
+from shardwise.runtime import costs
 
 __all__ = [
     "cholesky",
@@ -230,6 +232,12 @@ def _qr_results(shape: Ints, *, full: bool, pivoting: bool) -> list[Result]:
     return [((m, k), "same"), ((k, n), "same"), *([((n,), "int32")] if pivoting else [])]
 
 
+def _qr_calls(eqn: Equation) -> int:
+    """Stacks that the kernel goes through matrix by matrix give the bits of machine code, which calls LAPACK likewise."""
+    matrices = prod(eqn.inputs[0].aval.shape[:-2])
+    return 16 * matrices if lapack.by_matrix(eqn.inputs[0].aval.dtype, matrices) else 1
+
+
 qr_p = define_matrix_op(
     "qr",
     (2,),
@@ -239,7 +247,7 @@ qr_p = define_matrix_op(
     partition=later("shardwise.ops.linalg.qr_partition", "qr_partition"),
     algorithm=qr_steps,
     workspace=qr_workspace,
-    small=as_steps("qr", "without_pivots"),
+    small=as_steps("qr", "without_pivots", calls=_qr_calls),
     shown=Shown(renamed={"full": "full_matrices"}, empty=("use_magma",)),
 )
 
@@ -270,6 +278,12 @@ def _triangular_results(a: Ints, b: Ints, *, left: bool, **_: Any) -> list[Resul
     return [(b, "same")]
 
 
+def _triangular_calls(eqn: Equation) -> int:
+    """As many for each system of a stack, whose kernel calls BLAS for one after the other; a single one is left to it."""
+    systems = prod(eqn.inputs[1].aval.shape[:-2])
+    return 2 * systems if systems < costs.STACKED_FEWEST else 1
+
+
 triangular_solve_p = define_matrix_op(
     "triangular_solve",
     (2, 2),
@@ -281,6 +295,8 @@ triangular_solve_p = define_matrix_op(
         later("shardwise.runtime.small", "triangular_solve"),
         later("shardwise.runtime.small", "systems_fit"),
         mapped=True,
+        calls=_triangular_calls,
+        alike=False,
     ),
     algorithm=triangular_steps,
     shown=Shown(

@@ -7,6 +7,7 @@ whole on a device; the dims before them pass through.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.ops.rules.small_programs import as_program
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -146,16 +148,21 @@ class _Matrices:
         return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
 
 
-def by_library(name: str) -> SmallForm:
+def by_library(name: str, **fields: Any) -> SmallForm:
     """The form of an op in small programs, as a function of NumPy's or SciPy's (see `small_matrices`)."""
     module = "shardwise.ops.linalg.small_matrices"
-    return SmallForm(later(module, name), later(module, "matrices_fit"), mapped=True)
+    return SmallForm(later(module, name), later(module, "matrices_fit"), mapped=True, **fields)
 
 
-def as_steps(name: str, fits: str) -> SmallForm:
+def as_steps(name: str, fits: str, **fields: Any) -> SmallForm:
     """The form of an op in small programs, as other ops (see `small_decompositions`)."""
     module = "shardwise.ops.linalg.small_decompositions"
-    return as_program(later(module, name), later(module, fits))
+    return as_program(later(module, name), later(module, fits), **fields)
+
+
+def calls_per_stack(calls: int, most: int = costs.STACKED_FEWEST - 1) -> Callable[[Equation], int]:
+    """`SmallForm.calls` of a kernel for stacks of up to `most` matrices; for larger ones it has another algorithm, which is left alone."""
+    return lambda eqn: calls if prod(eqn.inputs[0].aval.shape[:-2]) <= most else 1
 
 
 def _matrix_rule(in_types: Types, out_types: Types, batch: int) -> Rule:
