@@ -25,7 +25,7 @@ def calls_replaced(eqn: Equation, spread: Spread) -> float:
         read = sum(spread.elements(a.aval) for a in eqn.inputs)
         if form is None:
             return 1
-        return max(1 + form.spared * read / costs.SMALL_CALL, 1 if form.is_alike(eqn) else form.calls_for(eqn))
+        return max(1 + form.spared * read / costs.SMALL_CALL, 1 if form.is_alike(eqn) else form.calls_for(eqn, spread))
     size = spread.elements(eqn.outputs[0].aval)
     return 1 + emit.cost * size / costs.SMALL_WORK + emit.spared * size / costs.SMALL_CALL
 
@@ -38,10 +38,10 @@ def devices_part(eqn: Equation) -> bool:
     return held is not None and held.test is not None and bool(held.test.out_types[0].vma)
 
 
-def numpy_calls(eqn: Equation) -> int:
+def numpy_calls(eqn: Equation, spread: Spread) -> int:
     """The approximate number of NumPy calls in the op's own kernel, which gives the bits of the machine code."""
     form = eqn.op.small
-    return form.calls_for(eqn) if form is not None and form.is_alike(eqn) else 1
+    return form.calls_for(eqn, spread) if form is not None and form.is_alike(eqn) else 1
 
 
 def makers(program: Program) -> dict[Var, int]:

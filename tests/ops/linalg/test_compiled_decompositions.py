@@ -47,6 +47,19 @@ def test_compiled_decompositions_have_the_bits_of_the_kernels(f, dtype):
             assert [bits(run(x)) for x in given] == before, shape
 
 
+@pytest.mark.parametrize("f", [jnp.linalg.qr, jnp.linalg.eigh], ids=["qr", "eigh"])
+def test_matrices_of_all_devices_count(f):
+    """What the kernel does depends on the whole stack, which has more matrices than a device's part of it."""
+    n = sw.device_count()
+    run = sw.jit(sw.shard_map(f, mesh=sw.make_mesh((n,), ("x",)), in_specs=sw.P("x"), out_specs=sw.P("x")))
+    for matrices_of_device in (1, 4):
+        x = matrices((matrices_of_device * n, 6, 6), "float32")
+        before = bits(run(x))
+        for _ in range(costs.SMALL_PATIENCE):
+            run(x)
+        assert bits(run(x)) == before
+
+
 @pytest.mark.parametrize(
     ("f", "shapes", "expected"),
     [

@@ -5,20 +5,19 @@ The last dims hold the matrices and must be whole on a device; the dims before t
 
 from __future__ import annotations
 
-from math import prod
 from operator import index
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.shapes import Ints
-from shardwise.ir import Array, Equation, Shown, SmallForm, bind, literal
+from shardwise.ir import Array, Equation, Shown, SmallForm, Spread, bind, literal
 from shardwise.ops.elementwise.binary import add, div, mul
 from shardwise.ops.elementwise.comparison import ge
 from shardwise.ops.elementwise.selection import select
 from shardwise.ops.elementwise.unary import conj
 from shardwise.ops.linalg import determinants, lapack
-from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, count_matrices, define_matrix_op, square_size
 from shardwise.ops.linalg.matrix_steps import (
     cholesky_workspace,
     lu_flops,
@@ -232,9 +231,9 @@ def _qr_results(shape: Ints, *, full: bool, pivoting: bool) -> list[Result]:
     return [((m, k), "same"), ((k, n), "same"), *([((n,), "int32")] if pivoting else [])]
 
 
-def _qr_calls(eqn: Equation) -> int:
+def _qr_calls(eqn: Equation, spread: Spread) -> int:
     """Stacks that the kernel goes through matrix by matrix give the bits of machine code, which calls LAPACK likewise."""
-    matrices = prod(eqn.inputs[0].aval.shape[:-2])
+    matrices = count_matrices(eqn.inputs[0], spread)
     return 16 * matrices if lapack.by_matrix(eqn.inputs[0].aval.dtype, matrices) else 1
 
 
@@ -278,9 +277,9 @@ def _triangular_results(a: Ints, b: Ints, *, left: bool, **_: Any) -> list[Resul
     return [(b, "same")]
 
 
-def _triangular_calls(eqn: Equation) -> int:
-    """As many for each system of a stack, whose kernel calls BLAS for one after the other; a single one is left to it."""
-    systems = prod(eqn.inputs[1].aval.shape[:-2])
+def _triangular_calls(eqn: Equation, spread: Spread) -> int:
+    """As many for each matrix of a stack, whose kernel calls BLAS for one after the other; a single one is left to it."""
+    systems = min(count_matrices(x, spread) for x in eqn.inputs)
     return 2 * systems if systems < costs.STACKED_FEWEST else 1
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ints, Ndarray
-from shardwise.ir import Equation, Op, ShapedArray, Shown, SmallForm, define_op
+from shardwise.ir import Atom, Equation, Op, ShapedArray, Shown, SmallForm, Spread, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.types import Spec
@@ -160,9 +160,14 @@ def as_steps(name: str, fits: str, **fields: Any) -> SmallForm:
     return as_program(later(module, name), later(module, fits), **fields)
 
 
-def calls_per_stack(calls: int, most: int = costs.STACKED_FEWEST - 1) -> Callable[[Equation], int]:
-    """`SmallForm.calls` of a kernel for stacks of up to `most` matrices; for larger ones it has another algorithm, which is left alone."""
-    return lambda eqn: calls if prod(eqn.inputs[0].aval.shape[:-2]) <= most else 1
+def count_matrices(atom: Atom, spread: Spread) -> int:
+    """The matrices of a stack on all devices."""
+    return spread.elements(atom.aval) // max(prod(atom.aval.shape[-2:]), 1)
+
+
+def calls_per_stack(calls: int) -> Callable[[Equation, Spread], int]:
+    """`SmallForm.calls` of a kernel that has another algorithm for large stacks, which are left to it."""
+    return lambda eqn, spread: calls if count_matrices(eqn.inputs[0], spread) < costs.STACKED_FEWEST else 1
 
 
 def _matrix_rule(in_types: Types, out_types: Types, batch: int) -> Rule:

@@ -20,6 +20,7 @@ from shardwise.ir import (
     Program,
     ShapedArray,
     SmallForm,
+    Spread,
     Trace,
     Tracer,
     Var,
@@ -405,10 +406,10 @@ def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     return KeyUses(sinks, uses.sources, uses.forwards)
 
 
-def _calls(eqn: Equation) -> int:
+def _calls(eqn: Equation, spread: Spread) -> int:
     """Those of the op's kernel for a stack. An operand that all elements share counts as no stack."""
     form = eqn.params["mapped_op"].small
-    return form.calls_for(eqn) if form is not None and all(eqn.params["mapped"]) else 1
+    return form.calls_for(eqn, spread) if form is not None and all(eqn.params["mapped"]) else 1
 
 
 def _alike(eqn: Equation) -> bool:
