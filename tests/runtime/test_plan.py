@@ -83,6 +83,26 @@ def test_rows_that_outlive_an_update_are_copied(step, donate):
     np.testing.assert_array_equal(ys[0] if step is old_row else ys, rows)
 
 
+def test_small_results_that_repeat_elements_have_memory_of_their_own():
+    """A program that reads them at each call would copy them at each call; large ones stay views."""
+    n = jax.device_count()
+    rows = jax.NamedSharding(jax.make_mesh((n,), ("x",)), jax.P("x"))
+    spread = jax.jit(lambda x: [lax.broadcast_in_dim(x, (3, x.size), (1,)), jnp.ones(7, jnp.int8), x])
+    for x in (some(5), jax.device_put(some(2 * n), rows)):
+        made = [jnp.zeros((4, 4)), jnp.full((2, 3), 2 + 1j), *spread(x)]
+        assert all(np.asarray(a).flags.c_contiguous for a in made)
+        expected = [
+            np.zeros((4, 4)),
+            np.full((2, 3), 2 + 1j),
+            np.tile(np.asarray(x), (3, 1)),
+            np.ones(7),
+            np.asarray(x),
+        ]
+        for a, e in zip(made, expected, strict=True):
+            np.testing.assert_array_equal(a, e)
+    assert 0 in np.asarray(jnp.zeros((512, 512))).strides
+
+
 def test_a_large_value_is_not_copied_for_a_row():
     def f(x):
         row = x[3]

@@ -130,7 +130,8 @@ class SmallForm:
                 dtypes have machine types, and that results are small, is asked of all ops.
     room        ``(body, eqn) -> Value | None``: the memory of the result where operand 1 goes, so that it is computed there.
     mapped      under `vmap` it is written once, in a loop over the mapped dims.
-    calls       about how many calls of NumPy the kernel makes for few elements; ``(eqn) -> int`` where the equation tells.
+    calls       about how many calls of NumPy the kernel makes for few elements; ``(eqn, spread) -> int`` where the equation tells.
+    alike       whether the kernel gives the same bits, so that it may run until compilation pays; ``(eqn) -> bool`` likewise.
     spared      nanoseconds per element of the operands that it saves beside the op's kernel of NumPy functions.
     sums        ``(code, eqn, operands) -> axes``: of the mesh axes that the equation reduces over, those that `write` does itself.
     """
@@ -139,9 +140,18 @@ class SmallForm:
     fits: Callable[..., bool] | None = None
     room: Callable[..., Any] | None = None
     mapped: bool = False
-    calls: int | Callable[[Any], int] = 1
+    calls: int | Callable[[Any, Any], int] = 1
+    alike: bool | Callable[[Any], bool] = True
     spared: float = 0.0
     sums: Callable[..., tuple[str, ...]] | None = None
+
+    def calls_for(self, eqn: Any, spread: Any) -> int:
+        """`calls` of an equation on such devices."""
+        return self.calls if isinstance(self.calls, int) else self.calls(eqn, spread)
+
+    def is_alike(self, eqn: Any) -> bool:
+        """`alike` of an equation."""
+        return self.alike if isinstance(self.alike, bool) else self.alike(eqn)
 
 
 class Groups(NamedTuple):

@@ -17,11 +17,15 @@ class Part:
 
 
 def calls_replaced(eqn: Equation, spread: Spread) -> float:
-    """How many calls of NumPy's functions an equation on such devices stands for: much elementwise work counts as several."""
+    """How many calls of NumPy's functions an equation on such devices stands for: much elementwise work counts as several, and a kernel
+    whose bits differ from the machine code's as many as it makes.
+    """
     emit, form = eqn.op.emit, eqn.op.small
     if emit is None:
         read = sum(spread.elements(a.aval) for a in eqn.inputs)
-        return 1 + (0 if form is None else form.spared * read / costs.SMALL_CALL)
+        if form is None:
+            return 1
+        return max(1 + form.spared * read / costs.SMALL_CALL, 1 if form.is_alike(eqn) else form.calls_for(eqn, spread))
     size = spread.elements(eqn.outputs[0].aval)
     return 1 + emit.cost * size / costs.SMALL_WORK + emit.spared * size / costs.SMALL_CALL
 
@@ -34,10 +38,10 @@ def devices_part(eqn: Equation) -> bool:
     return held is not None and held.test is not None and bool(held.test.out_types[0].vma)
 
 
-def numpy_calls(eqn: Equation) -> int:
-    """The approximate number of NumPy calls in the op's own kernel."""
-    calls = 1 if eqn.op.small is None else eqn.op.small.calls
-    return calls if isinstance(calls, int) else calls(eqn)
+def numpy_calls(eqn: Equation, spread: Spread) -> int:
+    """The approximate number of NumPy calls in the op's own kernel, which gives the bits of the machine code."""
+    form = eqn.op.small
+    return form.calls_for(eqn, spread) if form is not None and form.is_alike(eqn) else 1
 
 
 def makers(program: Program) -> dict[Var, int]:

@@ -326,7 +326,7 @@ def _has_small_parts(module: Module, spread: Spread) -> bool:
     small = [
         e for e in module.program.equations if all(spread.elements(v.aval) <= costs.SMALL_LARGEST for v in e.outputs)
     ]
-    return sum(max(calls_replaced(e, spread), numpy_calls(e)) for e in small) >= costs.SMALL_FEWEST
+    return sum(max(calls_replaced(e, spread), numpy_calls(e, spread)) for e in small) >= costs.SMALL_FEWEST
 
 
 PARTITIONING: tuple[tuple[str, Pass], ...] = (

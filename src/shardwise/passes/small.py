@@ -44,8 +44,8 @@ def _with_regions(program: Program, spread: Spread, fewest: int, touched: Collec
     worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i], spread) for i in g) >= fewest}
     # Groups that are not worth compiling stay unchanged, except those with many NumPy calls in the kernels of their ops. The first calls of
     # such a group run in NumPy, so its ops must give the same bits in both.
-    many = [f and numpy_calls(e) >= costs.SMALL_FEWEST for e, f in zip(equations, fit, strict=True)]
-    joined = {g for g in groups if fit[g[0]] and g not in worth and _joins(equations, many, g)}
+    many = [f and numpy_calls(e, spread) >= costs.SMALL_FEWEST for e, f in zip(equations, fit, strict=True)]
+    joined = {g for g in groups if fit[g[0]] and g not in worth and _joins(equations, many, g, spread)}
     groups = [part for g in groups for part in ((g,) if g in worth or g in joined else [(i,) for i in g])]
     patient = joined | {g for g in groups if g not in worth and any(many[i] for i in g)}
     worth |= patient
@@ -82,9 +82,9 @@ def _with_inner_regions(eqn: Equation, spread: Spread, fewest: int) -> Equation:
     return map_programs(eqn, lambda p: _with_regions(p, spread, enough, chain_values))
 
 
-def _joins(equations: Sequence[Equation], many: Sequence[bool], group: Group) -> bool:
+def _joins(equations: Sequence[Equation], many: Sequence[bool], group: Group, spread: Spread) -> bool:
     """Whether a group with many NumPy calls becomes one region: kernels and machine code must give the same bits."""
-    calls = sum(numpy_calls(equations[i]) for i in group if not equations[i].op.view)
+    calls = sum(numpy_calls(equations[i], spread) for i in group if not equations[i].op.view)
     return calls >= costs.SMALL_FEWEST and all(many[i] or _same_bits(equations[i]) for i in group)
 
 

@@ -44,9 +44,10 @@ SMALL_RUNNING: Final = 1 << 13
 # operands these take longer: f32[8] sorted in a loop takes 0.3 us so, 22 by NumPy; f32[16, 64] 44 and 34, its order 41 and 188.
 SMALL_INSERTIONS: Final = 1 << 15
 SMALL_INSERTIONS_TOGETHER: Final = 1 << 18
-# Multiplications of stacks of decompositions that LAPACK computes, which no signal interrupts: a call of its own costs little beside
-# larger ones, for which OpenBLAS wakes threads.
+# Multiplications of a decomposition that LAPACK computes, and of a stack of them, which no signal interrupts: a call of its own costs
+# little beside larger ones, for which OpenBLAS wakes threads. QR factors of 8 matrices of 16 x 16 take 60 us so, 104 by a call for each.
 SMALL_DECOMPOSED: Final = 1 << 14
+SMALL_DECOMPOSED_TOGETHER: Final = 1 << 17
 # Elements of a Fourier transform, beyond which threads may share it.
 SMALL_TRANSFORM: Final = 1 << 12
 # Elements of an operand that is read as a whole, in a product: up to here a matrix times a vector takes as long as the
@@ -319,6 +320,9 @@ WIDE_PRODUCTS_FROM: Final = PANELS_FROM // 4
 POOLED_FROM: Final = 1 << 18
 # The same for results of small programs, which have no time to spare for page faults.
 SMALL_POOLED_FROM: Final = 1 << 16
+# Bytes of a result that repeats elements up to which it gets memory of its own: a view would be copied by each small program that reads
+# it, which takes 1 us of a loop's 2.6 from 64 ones; a copy of 16 KB takes 0.5.
+STRETCHED_MOST: Final = 1 << 14
 # Bytes that C's allocator keeps of what arrays have let go that are not from the pool; by itself it gives 128 KB and more back to the
 # system: a training step with 200 arrays of f32[1024, 32] took 9.7 ms then, with 1950 page faults, and takes 5.7.
 KEPT_FREED: Final = 1 << 26

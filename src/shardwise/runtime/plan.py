@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 from numpy._core import umath as _umath
 
+from shardwise.base.dtypes import physical
 from shardwise.base.generated import define
 from shardwise.base.locks import cached_property
 from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import PLACES
 from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten_operands
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 
 # XLA computes inf and nan in silence. This is what `np.errstate(all="ignore")` sets, without its cost on every call.
@@ -81,6 +83,7 @@ class PlanWriter:
         self.places: dict[int, int] = {}  # the number of the equation by our line
         self.names: dict[Var, str] = {}
         self.views: set[Var] = set()  # of constants
+        self.stretched_results = _stretched_results(program)
         self.last_use = _last_uses(program)
         # Until the last equation that runs code of the user's, what is owned stays as it is.
         self.settled = max([i for i, e in enumerate(program.equations) if calls_user(e)], default=-1) if owned else -1
@@ -209,7 +212,7 @@ class PlanWriter:
         """A view of constants is made once, and belongs to the plan."""
         views = kernel_of(eqn, self.env)(*[self.constants[self.operand(a)] for a in eqn.inputs])
         for var, view in zip(eqn.outputs, views if eqn.op.multiple_results else (views,), strict=True):
-            self.names[var] = self.constant(view, "c")
+            self.names[var] = self.constant(view.copy() if var in self.stretched_results else view, "c")
             self.views.add(var)
             self.last_use[var] = len(self.program.equations)
         dead[:] = [v for v in dead if v not in eqn.outputs]
@@ -236,6 +239,8 @@ class PlanWriter:
     def output(self, atom: Atom) -> str:
         if isinstance(atom, Literal):
             return self.operand(atom)
+        if atom in self.stretched_results and atom not in self.views:
+            return f"{self.names[atom]}.copy()"
         return f"asarray({self.names[atom]})" if not self.env.lead and not atom.aval.ndim else self.names[atom]
 
 
@@ -260,6 +265,20 @@ def kernel_of(eqn: Equation, env: Env) -> Callable[..., Any]:
     if op.kernel is None and op.ufunc is not None:
         return op.ufunc
     return partial(op.block_kernel, env, **eqn.params)
+
+
+def _stretched_results(program: Program) -> set[Var]:
+    """Small results that are views which repeat elements. They get memory of their own: programs that read them have machine code, which
+    would need a copy at each call.
+    """
+    outputs = {v for v in program.outputs if isinstance(v, Var)}
+    views = [(e, v) for e in program.equations if e.op.view and e.inputs for v in e.outputs if v in outputs]
+    return {
+        v
+        for e, v in views
+        if v.aval.size > max(a.aval.size for a in e.inputs)
+        and v.aval.size * physical(v.aval.dtype).itemsize <= costs.STRETCHED_MOST
+    }
 
 
 def _last_uses(program: Program) -> dict[Var, int]:

@@ -78,3 +78,14 @@ def test_betainc_is_exact_in_single_precision():
     a, b, x = (rng.uniform(low, high, 2000).astype(np.float32) for low, high in ((0.1, 8), (0.1, 8), (0.01, 0.99)))
     exact = scipy.special.betainc(*(v.astype(np.float64) for v in (a, b, x)))
     np.testing.assert_allclose(special.betainc(a, b, x), exact, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["igamma_grad_a", "random_gamma_grad"])
+def test_slopes_of_many_points_are_those_of_each(name):
+    """Threads share the points, each of which is computed by its own tail: at the borders of both, at edges and beyond."""
+    edges = np.array([0, -0.0, 1e-4, 1.9e-3, 2e-3, 0.5, 3, 50, np.inf, np.nan, -1], np.float32)
+    a, x = np.meshgrid(np.tile(edges, 2), edges)
+    many = np.asarray(op_of(name).block_kernel(SINGLE, a, x))
+    assert many.size > 128
+    each = [op_of(name).block_kernel(SINGLE, *pair) for pair in zip(a.ravel(), x.ravel(), strict=True)]
+    np.testing.assert_array_equal(many.ravel().view(np.int32), np.array(each, np.float32).view(np.int32))

@@ -16,6 +16,7 @@ from shardwise.ops.elementwise import scipy_ir
 from shardwise.ops.elementwise.parameter_slopes import zeta_slope
 from shardwise.ops.rules.derivative import Pushes, do, scalar, unknown_derivative
 from shardwise.ops.rules.operands import elementwise_op, operand, operands
+from shardwise.runtime.machine import run_in_parts, thread_count
 
 __all__ = [
     "bessel_i0e", "bessel_i1e", "betainc", "digamma", "erf", "erf_inv", "erfc", "igamma", "igamma_grad_a", "igammac", "lgamma",
@@ -84,20 +85,46 @@ def _igamma_grad_a(a: Ndarray, x: Ndarray) -> Ndarray:
     return _gamma_derivative(a, x).astype(x.dtype)
 
 
+_RUN = 128  # points of which a thread takes the derivative at a time: each takes 2 us
+
+
 def _gamma_derivative(a: Ndarray, x: Ndarray) -> Ndarray:
     a64, x64 = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
+    shape, a64, x64 = a64.shape, a64.ravel(), x64.ravel()
+    out = np.empty_like(a64)
+
+    def work(run: slice) -> None:
+        with np.errstate(all="ignore"):  # each thread has its own
+            out[run] = _gamma_differences(a64[run], x64[run])
+
+    run_in_parts(work, out.size, _RUN, thread_count())
+    return out.reshape(shape)
+
+
+def _gamma_differences(a: Ndarray, x: Ndarray) -> Ndarray:
     # SciPy's function is real, which rules out complex steps; four points give the derivative to about 1e-10.
-    h = 1e-3 * np.maximum(a64, 1e-3)
+    h = 1e-3 * np.maximum(a, 1e-3)
+    out = np.empty_like(a)
+    near = a < 2 * h  # no points on the left
     # Use the smaller of the two tails: its differences are more exact.
-    tail = x64 > a64
-    low, high = special_ufunc("gammainc"), special_ufunc("gammaincc")
-    f = lambda k: np.where(tail, -high(a64 + k * h, x64), low(a64 + k * h, x64))  # noqa: E731
-    out = (f(-2) - 8 * f(-1) + 8 * f(1) - f(2)) / (12 * h)
-    near = a64 < 2 * h  # no points on the left
-    if near.any():
-        out = np.where(near, (-25 * f(0) + 48 * f(1) - 36 * f(2) + 16 * f(3) - 3 * f(4)) / (12 * h), out)
-    out = np.where(np.isinf(a64) | (x64 == 0), 0, np.where(out == 0, -0.0, out))  # igamma decreases in a
-    return np.where((a64 > 0) & (x64 >= 0), out, np.nan)
+    tail = x > a
+    for low in (True, False):
+        function = special_ufunc("gammainc" if low else "gammaincc")
+        for left in (True, False):
+            mask = (tail != low) & (near != left)
+            if mask.any():
+                slopes = _differences(function, a[mask], x[mask], h[mask], left)
+                out[mask] = slopes if low else -slopes
+    out = np.where(np.isinf(a) | (x == 0), 0, np.where(out == 0, -0.0, out))  # igamma decreases in a
+    return np.where((a > 0) & (x >= 0), out, np.nan)
+
+
+def _differences(function: Any, a: Ndarray, x: Ndarray, h: Ndarray, left: bool) -> Ndarray:
+    """The derivative of ``function(a, x)`` in `a` by points `h` apart, on the left as well or on the right alone."""
+    f = lambda k: function(a + k * h, x)  # noqa: E731
+    if left:
+        return (f(-2) - 8 * f(-1) + 8 * f(1) - f(2)) / (12 * h)
+    return (-25 * f(0) + 48 * f(1) - 36 * f(2) + 16 * f(3) - 3 * f(4)) / (12 * h)
 
 
 def _igamma(a: Ndarray, x: Ndarray) -> Ndarray:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.shapes import Ints
-from shardwise.ir import Array, Shown, SmallForm, bind, literal
+from shardwise.ir import Array, Equation, Shown, SmallForm, Spread, bind, literal
 from shardwise.ops.elementwise.binary import add, div, mul
 from shardwise.ops.elementwise.comparison import ge
 from shardwise.ops.elementwise.selection import select
 from shardwise.ops.elementwise.unary import conj
 from shardwise.ops.linalg import determinants, lapack
-from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, count_matrices, define_matrix_op, square_size
 from shardwise.ops.linalg.matrix_steps import (
     cholesky_workspace,
     lu_flops,
@@ -36,6 +36,7 @@ from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.iota import broadcasted_iota
 from shardwise.ops.shapes.transpose import squeeze, transpose
+from shardwise.runtime import costs
 
 __all__ = [
     "cholesky",
@@ -230,6 +231,12 @@ def _qr_results(shape: Ints, *, full: bool, pivoting: bool) -> list[Result]:
     return [((m, k), "same"), ((k, n), "same"), *([((n,), "int32")] if pivoting else [])]
 
 
+def _qr_calls(eqn: Equation, spread: Spread) -> int:
+    """Stacks that the kernel goes through matrix by matrix give the bits of machine code, which calls LAPACK likewise."""
+    matrices = count_matrices(eqn.inputs[0], spread)
+    return 16 * matrices if lapack.by_matrix(eqn.inputs[0].aval.dtype, matrices) else 1
+
+
 qr_p = define_matrix_op(
     "qr",
     (2,),
@@ -239,7 +246,7 @@ qr_p = define_matrix_op(
     partition=later("shardwise.ops.linalg.qr_partition", "qr_partition"),
     algorithm=qr_steps,
     workspace=qr_workspace,
-    small=as_steps("qr", "without_pivots"),
+    small=as_steps("qr", "without_pivots", calls=_qr_calls),
     shown=Shown(renamed={"full": "full_matrices"}, empty=("use_magma",)),
 )
 
@@ -270,6 +277,12 @@ def _triangular_results(a: Ints, b: Ints, *, left: bool, **_: Any) -> list[Resul
     return [(b, "same")]
 
 
+def _triangular_calls(eqn: Equation, spread: Spread) -> int:
+    """As many for each matrix of a stack, whose kernel calls BLAS for one after the other; a single one is left to it."""
+    systems = min(count_matrices(x, spread) for x in eqn.inputs)
+    return 2 * systems if systems < costs.STACKED_FEWEST else 1
+
+
 triangular_solve_p = define_matrix_op(
     "triangular_solve",
     (2, 2),
@@ -281,6 +294,8 @@ triangular_solve_p = define_matrix_op(
         later("shardwise.runtime.small", "triangular_solve"),
         later("shardwise.runtime.small", "systems_fit"),
         mapped=True,
+        calls=_triangular_calls,
+        alike=False,
     ),
     algorithm=triangular_steps,
     shown=Shown(

@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.dtypes import name_of
 from shardwise.base.shapes import Ndarray
 from shardwise.runtime.loops import Function, WorkLoop, Writer, lanes_of
 from shardwise.runtime.machine import Lane, available, itemsize, thread_count
@@ -207,7 +208,7 @@ class _Upper:
 def cholesky(x: Ndarray) -> Ndarray | None:
     """Lower factors of stacks of real matrices; None where LAPACK is as fast."""
     n, count = x.shape[-1], prod(x.shape[:-2])
-    if not 1 < n <= LARGEST or count < 2 or count * n**3 < _FEWEST or x.dtype.name not in ("float32", "float64"):
+    if not 1 < n <= LARGEST or count < 2 or count * n**3 < _FEWEST or name_of(x.dtype) not in ("float32", "float64"):
         return None
     if not available():
         return None
@@ -215,7 +216,7 @@ def cholesky(x: Ndarray) -> Ndarray | None:
     threads = thread_count() if count * n**3 >= _SHARED else 1
     chunk = -(-count // min(count, 4 * threads if threads > 1 else 1))
     units = -(-count // chunk)
-    loop, room = _cholesky_loop(n, x.dtype.name)
+    loop, room = _cholesky_loop(n, name_of(x.dtype))
     loop(units, (count, chunk), (x, out, np.empty((units, room), np.uint8)), threads)
     return out
 
@@ -257,7 +258,7 @@ def write_lu(
 def lu(x: Ndarray) -> tuple[Ndarray, Ndarray, Ndarray] | None:
     """Packed factors, pivots counted from 0 and the order of rows, of real matrices; None where LAPACK is as fast."""
     (m, n), count = x.shape[-2:], prod(x.shape[:-2])
-    if not 0 < min(m, n) <= max(m, n) <= LARGEST or not count or x.dtype.name not in ("float32", "float64"):
+    if not 0 < min(m, n) <= max(m, n) <= LARGEST or not count or name_of(x.dtype) not in ("float32", "float64"):
         return None
     if not available():
         return None
@@ -267,7 +268,7 @@ def lu(x: Ndarray) -> tuple[Ndarray, Ndarray, Ndarray] | None:
     work = count * m * n * min(m, n)
     threads = thread_count() if work >= _SHARED else 1
     units = min(count, 4 * threads if threads > 1 else 1)
-    _lu_loop(m, n, x.dtype.name)(units, (count, -(-count // units)), (out, pivots, order), threads)
+    _lu_loop(m, n, name_of(x.dtype))(units, (count, -(-count // units)), (out, pivots, order), threads)
     return out, pivots, order
 
 

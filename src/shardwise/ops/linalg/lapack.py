@@ -264,7 +264,7 @@ def qr(x: Ndarray, full: bool, pivoting: bool) -> tuple[Ndarray, ...]:
 def _qr(x: Ndarray, rows: int) -> tuple[Ndarray, ...]:
     m, n = x.shape[-2:]
     dtypes = [((m, rows), x.dtype), ((rows, n), x.dtype)]
-    if x.dtype.itemsize == (8 if x.dtype.kind == "c" else 4) and prod(x.shape[:-2]) <= _FEW:
+    if by_matrix(x.dtype, prod(x.shape[:-2])):
         return tuple(each(lambda a: _qr_one(a, rows), (2,), (x,), dtypes))
     with np.errstate(all="ignore"):
         q, r = np.linalg.qr(x, mode="complete" if rows > min(m, n) else "reduced")
@@ -272,6 +272,11 @@ def _qr(x: Ndarray, rows: int) -> tuple[Ndarray, ...]:
 
 
 _FEW = 16  # single-precision stacks up to this size go matrix by matrix: NumPy's loops for QR exist in double only
+
+
+def by_matrix(dtype: np.dtype[Any], matrices: int) -> bool:
+    """Whether `qr` calls LAPACK for each matrix of so large a stack."""
+    return matrices <= (_FEW if dtype.itemsize == (8 if dtype.kind == "c" else 4) else 1)
 
 
 def _qr_one(a: Ndarray, rows: int) -> tuple[Ndarray, Ndarray]:

@@ -7,19 +7,21 @@ whole on a device; the dims before them pass through.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import Ints, Ndarray
-from shardwise.ir import Equation, Op, ShapedArray, Shown, SmallForm, define_op
+from shardwise.ir import Atom, Equation, Op, ShapedArray, Shown, SmallForm, Spread, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.ops.rules.small_programs import as_program
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -146,16 +148,26 @@ class _Matrices:
         return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
 
 
-def by_library(name: str) -> SmallForm:
+def by_library(name: str, **fields: Any) -> SmallForm:
     """The form of an op in small programs, as a function of NumPy's or SciPy's (see `small_matrices`)."""
     module = "shardwise.ops.linalg.small_matrices"
-    return SmallForm(later(module, name), later(module, "matrices_fit"), mapped=True)
+    return SmallForm(later(module, name), later(module, "matrices_fit"), mapped=True, **fields)
 
 
-def as_steps(name: str, fits: str) -> SmallForm:
+def as_steps(name: str, fits: str, **fields: Any) -> SmallForm:
     """The form of an op in small programs, as other ops (see `small_decompositions`)."""
     module = "shardwise.ops.linalg.small_decompositions"
-    return as_program(later(module, name), later(module, fits))
+    return as_program(later(module, name), later(module, fits), **fields)
+
+
+def count_matrices(atom: Atom, spread: Spread) -> int:
+    """The matrices of a stack on all devices."""
+    return spread.elements(atom.aval) // max(prod(atom.aval.shape[-2:]), 1)
+
+
+def calls_per_stack(calls: int) -> Callable[[Equation, Spread], int]:
+    """`SmallForm.calls` of a kernel that has another algorithm for large stacks, which are left to it."""
+    return lambda eqn, spread: calls if count_matrices(eqn.inputs[0], spread) < costs.STACKED_FEWEST else 1
 
 
 def _matrix_rule(in_types: Types, out_types: Types, batch: int) -> Rule:

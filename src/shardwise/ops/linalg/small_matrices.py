@@ -24,7 +24,8 @@ def matrices_fit(eqn: Equation, spread: Spread) -> bool:
     x = eqn.inputs[0].aval
     m, n = x.shape[-2:]
     known = all(dtype_name(a.aval) in _PREFIXES for a in (*eqn.inputs, *eqn.outputs))
-    return known and spread.elements(x) * min(m, n) <= costs.SMALL_DECOMPOSED
+    work, least = spread.elements(x) * min(m, n), m * n * min(m, n)
+    return known and least <= costs.SMALL_DECOMPOSED and work <= costs.SMALL_DECOMPOSED_TOGETHER
 
 
 def _results(code: Code, eqn: Equation, x: Value) -> list[Value]:

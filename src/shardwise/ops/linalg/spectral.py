@@ -12,7 +12,7 @@ from shardwise.base.shapes import Ints
 from shardwise.ir import Array, Equation, Shown, bind
 from shardwise.ops.linalg import lapack
 from shardwise.ops.linalg.decompositions import symmetrize
-from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, calls_per_stack, define_matrix_op, square_size
 from shardwise.ops.linalg.matrix_steps import eig_workspace, of_matrix, svd_flops
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import slice_in_dim
@@ -77,7 +77,7 @@ eig_p = define_matrix_op(
     ),
     algorithm=of_matrix("eig", lambda m, n: n**3, vectors=("left", "right")),
     workspace=eig_workspace,
-    small=as_steps("eig", "rights_alone"),
+    small=as_steps("eig", "rights_alone", calls=calls_per_stack(32)),
 )
 
 
@@ -141,7 +141,7 @@ eigh_p = define_matrix_op(
     derivatives="spectral_derivative",
     shown=Shown(change=_eigh_shown),
     algorithm=of_matrix("eigh", lambda m, n: n**3),
-    small=by_library("eigh"),
+    small=by_library("eigh", calls=calls_per_stack(12)),
 )
 
 

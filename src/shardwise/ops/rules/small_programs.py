@@ -17,10 +17,10 @@ from shardwise.sharding import AbstractMesh, use_abstract_mesh
 Function = Callable[..., Any]
 
 
-def as_program(function: Function, fits: Callable[[Equation], bool] | None = None) -> SmallForm:
+def as_program(function: Function, fits: Callable[[Equation], bool] | None = None, **fields: Any) -> SmallForm:
     """The form of an op that small programs hold as the ops which ``function(*operands, **params)`` binds.
 
-    `fits`: for which equations the function is written, and no longer a program than it is worth.
+    `fits`: for which equations the function is written, and no longer a program than it is worth. `fields` are others of the form.
     """
 
     def can(eqn: Equation, spread: Spread) -> bool:
@@ -33,7 +33,7 @@ def as_program(function: Function, fits: Callable[[Equation], bool] | None = Non
     def write(body: Any, eqn: Equation, operands: Any, wanted: Any) -> list[Any]:
         return body.inner(_program_of(function, eqn), operands).run(wanted)
 
-    return SmallForm(write, can, mapped=True)
+    return SmallForm(write, can, mapped=True, **fields)
 
 
 def _program_of(function: Function, eqn: Equation) -> Program:

@@ -100,7 +100,7 @@ concatenate_p = define_op(
     rule=_concatenate_rule,
     explicit=_concatenate_explicit,
     boxes=_concatenate_boxes,
-    small=SmallForm(later("shardwise.runtime.small", "write_concatenate"), calls=lambda eqn: 1 + len(eqn.inputs)),
+    small=SmallForm(later("shardwise.runtime.small", "write_concatenate"), calls=lambda eqn, _: 1 + len(eqn.inputs)),
     additive=True,
     jvp="linear",
     transpose=_concatenate_transpose,

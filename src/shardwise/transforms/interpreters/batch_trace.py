@@ -20,6 +20,7 @@ from shardwise.ir import (
     Program,
     ShapedArray,
     SmallForm,
+    Spread,
     Trace,
     Tracer,
     Var,
@@ -405,6 +406,17 @@ def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     return KeyUses(sinks, uses.sources, uses.forwards)
 
 
+def _calls(eqn: Equation, spread: Spread) -> int:
+    """Those of the op's kernel for a stack. An operand that all elements share counts as no stack."""
+    form = eqn.params["mapped_op"].small
+    return form.calls_for(eqn, spread) if form is not None and all(eqn.params["mapped"]) else 1
+
+
+def _alike(eqn: Equation) -> bool:
+    form = eqn.params["mapped_op"].small
+    return form is None or form.is_alike(eqn)
+
+
 vmapped_op = define_op(
     "vmapped",
     type_rule=_type,
@@ -421,5 +433,10 @@ vmapped_op = define_op(
     effects=lambda params: params["mapped_op"].has_effects(dict(params["inner"])),
     keys=_keys,
     extracts="copies",
-    small=SmallForm(later("shardwise.runtime.small", "map_entries"), later("shardwise.runtime.small", "mapped_fits")),
+    small=SmallForm(
+        later("shardwise.runtime.small", "map_entries"),
+        later("shardwise.runtime.small", "mapped_fits"),
+        calls=_calls,
+        alike=_alike,
+    ),
 )
