@@ -33,7 +33,7 @@ def _join_reductions(program: Program, env: Env) -> Program:
     for i, eqn in enumerate(program.equations):
         if eqn.op.fold is not None and eqn.op.absorbs is not None and eqn.params.get("sum_axes"):
             if _reads_pieces_apart(eqn.inputs[0], program, producers):
-                parts[i] = _taken_apart(eqn)
+                parts[i] = _take_apart(eqn)
             continue
         x = eqn.inputs[0] if eqn.inputs else None
         collective = eqn.op.collective
@@ -59,16 +59,16 @@ def _join_reductions(program: Program, env: Env) -> Program:
 
 def _reads_pieces_apart(atom: Atom, program: Program, producers: dict[Var, int]) -> bool:
     """Whether elementwise ops make a value of a joined one whose pieces are parts of several values."""
-    waiting, seen = [atom], set[Atom]()
-    while waiting:
-        x = waiting.pop()
-        if x in seen or not isinstance(x, Var) or x not in producers:
+    atoms, passed_atoms = [atom], set[Atom]()
+    while atoms:
+        x = atoms.pop()
+        if x in passed_atoms or not isinstance(x, Var) or x not in producers:
             continue
-        seen.add(x)
+        passed_atoms.add(x)
         eqn = program.equations[producers[x]]
         pieces = joined_pieces(eqn)
         if pieces is None:
-            waiting += eqn.inputs if eqn.op.emit is not None else ()
+            atoms += eqn.inputs if eqn.op.emit is not None else ()
         elif len({_source(piece.source, program, producers) for piece in pieces}) > 1:
             # Pieces of rows are joined in memory in any case: their elements lie at unequal steps.
             return pieces[0].along == 0 or pieces[0].along < x.aval.ndim - 1
@@ -82,7 +82,7 @@ def _source(x: Var, program: Program, producers: dict[Var, int]) -> Var:
     return x
 
 
-def _taken_apart(eqn: Equation) -> list[Equation]:
+def _take_apart(eqn: Equation) -> list[Equation]:
     """A reduction within devices, and the one over devices of its result."""
     axes, collective = eqn.params["sum_axes"], eqn.op.absorbs
     assert collective is not None
