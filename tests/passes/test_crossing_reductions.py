@@ -65,3 +65,34 @@ def test_results_that_are_read_in_between_stay(monkeypatch):
 def test_one_device_has_nothing_to_join():
     program = device_program(jnp.max)
     assert with_crossing_reductions(program, Env()) is program
+
+
+HALOS = {  # by name: how what each device reads beside its part is joined to it; whether the reduction over devices stays apart
+    "rows of a neighbour": (0, lambda x, row: jnp.concatenate([row(x[-1:]), x[:-1]]), True),
+    "rows of its own": (0, lambda x, row: jnp.concatenate([x[-1:], x[:-1]]), False),
+    "columns": (1, lambda x, row: jnp.concatenate([row(x[:, -1:]), x[:, :-1]], 1), False),
+}
+
+
+@pytest.mark.parametrize("reduce, over, combine", [("sum", sw.lax.psum, np.sum), ("max", sw.lax.pmax, np.max)])
+@pytest.mark.parametrize("name", HALOS)
+def test_reductions_of_pieces_that_lie_apart_stay_apart(name, reduce, over, combine):
+    """Loops within devices read them where they lie; values are joined in memory for none."""
+    dim, shifted, apart = HALOS[name]
+    mesh = Mesh(sw.devices(), ("x",))
+    spec = P("x") if dim == 0 else P(None, "x")
+    ring = [(i, (i + 1) % 8) for i in range(8)]
+
+    def body(x):
+        moved = shifted(x, lambda part: sw.lax.ppermute(part, "x", ring))
+        return over(getattr(jnp, reduce)(sw.lax.integer_pow(x - moved, 2)), "x")
+
+    x = np.random.default_rng(0).integers(-9, 9, (512, 64)).astype(np.float32)
+    mapped = sw.jit(sw.shard_map(body, mesh=mesh, in_specs=spec, out_specs=P()))
+    executable = mapped.lower(x).compile().runtime_executable()
+    out = with_crossing_reductions(executable.folded_program, ENV)
+    assert ("all_reduce" in names(out)) is apart
+    previous = np.roll(x, 1, dim)
+    if name == "rows of its own":
+        previous = np.roll(x.reshape(8, 64, 64), 1, 1).reshape(x.shape)
+    assert mapped(x) == combine(np.square(x - previous))

@@ -85,6 +85,27 @@ def test_loops_of_each_kind(dtype):
         assert sums_of(mapped(f), first, rows, specs=(P(), P(None, "x"))) == [1]
 
 
+BEFORE = {  # ops between a sum and a carry that must see the sum
+    "wrapped, then widened": (np.int8, lambda s: s.astype(np.int32), -112),
+    "padded with ones": (np.int32, lambda s: jnp.pad(s, (0, 3), constant_values=1), [400, 1, 1, 1]),
+    "rounded on purpose": (np.float32, lambda s: lax.reduce_precision(s, 8, 1), 384),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_does_not_commute_with_sums_keeps_them_before_it(name):
+    """100 on each of 4 devices: behind the loop the sum would wrap no more, and there would be ones of each device."""
+    dtype, change, each = BEFORE[name]
+    rows = np.full((ROUNDS, 4), 100, dtype)
+    first = np.zeros(np.shape(each) or 1, np.float32 if dtype == np.float32 else np.int32)
+
+    def total(first, rows):
+        return lax.scan(lambda c, x: (c + change(lax.psum(x, "x")), None), first, rows)[0]
+
+    assert sums_of(mapped(total), first, rows, specs=(P(), P(None, "x"))) == [ROUNDS]
+    np.testing.assert_array_equal(sw.jit(mapped(total))(first, rows), np.full_like(first, each) * ROUNDS)
+
+
 def test_two_sums_in_one_carry_and_two_carries():
     first, rows = start_and_rows()
 

@@ -57,6 +57,55 @@ def test_views_of_constants_on_a_mesh_and_in_loops():
             np.testing.assert_array_equal(jax.jit(lambda x: f(x))(x), some(8, 6) * 8 + 1)
 
 
+def test_what_follows_from_the_numbers_of_devices_is_computed_once(monkeypatch):
+    """Nobody writes over it: not the plan, nor who is given a view of it."""
+    mesh = jax.make_mesh((4,), ("x",))
+    rows = jax.NamedSharding(mesh, jax.P("x"))
+
+    def body(x):
+        at = (lax.axis_index("x") + 3) % 4 * 5
+        own = jnp.arange(3) + at
+        return x + at.astype(x.dtype), own.reshape(3, 1), own * x[0, 0].astype(int)
+
+    with config.override("shardwise_fused", "off"):
+        mapped = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=jax.P("x"), out_specs=jax.P("x")))
+        x = jax.device_put(np.arange(8, dtype=np.float32).reshape(4, 2), rows)
+        executable = mapped.lower(x).compile().runtime_executable()
+        calls = []
+        index = Env.index
+        monkeypatch.setattr(Env, "index", lambda env, axes: (calls.append(axes), index(env, axes))[1])
+        plan = Plan(executable.folded_program, executable.env)
+        assert "axis_index" not in plan.source
+        assert not calls
+        at = np.array([15, 0, 5, 10])
+        own = at[:, None] + np.arange(3)
+        overwrite = jax.jit(lambda v: v.at[0].set(-1), donate_argnums=0)
+        for _ in range(3):
+            (block,) = executable.blocks([x])
+            one, two, three = plan.run(block)
+            np.testing.assert_array_equal(one.reshape(4, 2), np.arange(8).reshape(4, 2) + at[:, None])
+            np.testing.assert_array_equal(two.reshape(4, 3), own)
+            np.testing.assert_array_equal(three.reshape(4, 3), own * np.arange(0, 8, 2)[:, None])
+            np.testing.assert_array_equal(mapped(x)[1], own.reshape(12, 1))
+            overwrite(mapped(x)[1])
+        assert len(calls) <= 2  # of each of the two plans
+
+
+def test_large_values_are_computed_in_each_call():
+    mesh = jax.make_mesh((4,), ("x",))
+    mapped = jax.shard_map(
+        lambda x: x + (jnp.arange(2048.0) * lax.axis_index("x")).sum(),
+        mesh=mesh,
+        in_specs=jax.P("x"),
+        out_specs=jax.P("x"),
+    )
+    with config.override("shardwise_fused", "off"):
+        executable = jax.jit(mapped).lower(some(4, 1)).compile().runtime_executable()
+        source = Plan(executable.folded_program, executable.env).source
+    assert "known()" in source
+    assert "mul" in source
+
+
 def old_row(x, i):
     """The row that is replaced, and the new one."""
     old = x[i]

@@ -22,11 +22,11 @@ from typing import NamedTuple
 import numpy as np
 
 from shardwise.base.config import context_token
-from shardwise.base.dtypes import is_key_dtype, issubdtype
 from shardwise.base.shapes import Axes
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Loop, Program, ProgramMap, Var, literal, region_of
 from shardwise.ops.elementwise.binary import add_any_p, add_p, sub_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
+from shardwise.passes.partial_sums import can_be_added, is_float, is_zero, keeps_sums, summed_operands
 from shardwise.passes.split import local_results
 from shardwise.runtime import costs
 
@@ -57,7 +57,7 @@ def _move_sums(program: Program, moves: Callable[[Axes], bool], far: bool) -> Pr
     equations: list[Equation] = []
     zeros: set[Atom] = set()
     for eqn in program.equations:
-        if eqn.op is broadcast_in_dim_p and isinstance(a := eqn.inputs[0], Literal) and _is_zero(a):
+        if eqn.op is broadcast_in_dim_p and is_zero(eqn.inputs[0]):
             zeros.add(eqn.outputs[0])
         loop = region_of(eqn)
         totals = list(_totals(loop, eqn.inputs, zeros, moves, far)) if isinstance(loop, Loop) else []
@@ -155,15 +155,15 @@ class _Parts:
         if eqn in self.movable:
             self.sums[eqn] = None
             return True
-        if not _keeps_sums(eqn):
+        if not keeps_sums(eqn):
             return self.far and self._follow_factor(eqn)
-        parts = _summed_operands(eqn)
+        parts = summed_operands(eqn)
         self.others += [a for a in eqn.inputs if not any(a is p for p in parts)]
         return all([self.follow(a, multiplied) for a in parts])
 
     def _follow_factor(self, eqn: Equation) -> bool:
         """The same for the one operand of an elementwise op that is made of sums, if the op is linear in it."""
-        if eqn.op.emit is None or not _is_float(eqn.outputs[0].aval.dtype):
+        if eqn.op.emit is None or not is_float(eqn.outputs[0].aval.dtype):
             return False
         for a in eqn.inputs[: eqn.op.scales]:
             alone = _Parts(self.made, self.movable, self.carry, self.far)
@@ -175,36 +175,6 @@ class _Parts:
         return False
 
 
-def _summed_operands(eqn: Equation) -> tuple[Atom, ...]:
-    """The operands that may be partial sums, all of them at once."""
-    return eqn.inputs if eqn.op.additive is True else eqn.inputs[slice(*(eqn.op.additive or (0,)))]
-
-
-def _keeps_sums(eqn: Equation) -> bool:
-    """Whether an op commutes with sums over devices, and rounds no more than they do."""
-    out = eqn.outputs[0].aval
-    parts = _summed_operands(eqn)
-    if not parts or eqn.op.collective is not None or not _can_be_added(out.dtype):
-        return False
-    alike = all(_can_be_added(a.aval.dtype) and _is_float(a.aval.dtype) == _is_float(out.dtype) for a in parts)
-    return alike and all(a.aval.itemsize <= out.itemsize for a in parts)
-
-
-def _can_be_added(dtype: np.dtype) -> bool:
-    """Whether partial sums of a type are worth what the sum is: numbers of at least a byte, floats of at least two."""
-    if is_key_dtype(dtype):
-        return False
-    return dtype.kind in "iu" or (_is_float(dtype) and dtype.itemsize >= 2)
-
-
-def _is_zero(scalar: Literal) -> bool:
-    return _can_be_added(scalar.aval.dtype) and scalar.value == 0
-
-
-def _is_float(dtype: np.dtype) -> bool:
-    return issubdtype(dtype, np.floating)
-
-
 def _is_sum(eqn: Equation) -> bool:
     """Whether an equation is an all-reduce that sums, of all devices along its axes."""
     collective = eqn.op.collective
@@ -212,7 +182,7 @@ def _is_sum(eqn: Equation) -> bool:
         return False
     reduction = collective.absorbed(eqn.params)
     plain = reduction is not None and reduction.kind == "sum" and reduction.rest is None
-    return plain and _can_be_added(eqn.outputs[0].aval.dtype) and not eqn.inputs[0].aval.unreduced
+    return plain and can_be_added(eqn.outputs[0].aval.dtype) and not eqn.inputs[0].aval.unreduced
 
 
 def _tested_places(loop: Loop) -> set[int]:

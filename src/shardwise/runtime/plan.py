@@ -6,10 +6,13 @@ Goes out: `run(*blocks) -> tuple of blocks`, generated source with one line per 
 A value is deleted after its last use, so that its buffer goes back to the pool. A kernel that can write over an operand (it
 has a method `over`) gets those that die with it in a list that nothing else refers to, checks that nobody else sees them, and
 removes from the list those that it writes over.
+
+Small values that follow from constants and the numbers of devices alone are computed in the first call, and belong to the plan.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +25,7 @@ from shardwise.base.generated import define
 from shardwise.base.locks import cached_property
 from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import PLACES
-from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten_operands
+from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten_operands, subprograms
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 
@@ -32,6 +35,8 @@ _QUIET = _umath._make_extobj(all="ignore")  # pyright: ignore[reportPrivateUsage
 
 # For who follows a plan as it runs: the equation per generated line, among the globals of the code.
 EQUATIONS = "__equations__"
+
+_KNOWN_MOST = 1 << 12  # elements, on all devices, of a value that a plan keeps
 
 Run = Callable[..., tuple[Ndarray, ...]]
 
@@ -53,6 +58,9 @@ class Plan:
         self.source = writer.source()
         namespace = writer.constants
         define(self.source, f"<plan of {program.name}>", namespace)
+        if writer.known_source:
+            define(writer.known_source, f"<constants of {program.name}>", namespace)
+            namespace["known"] = _once(namespace["compute_known"])
         self.run: Run = namespace["run"]
 
 
@@ -84,6 +92,7 @@ class PlanWriter:
         self.names: dict[Var, str] = {}
         self.views: set[Var] = set()  # of constants
         self.stretched_results = _stretched_results(program)
+        self.known_source = ""  # the function that computes what the plan keeps
         self.last_use = _last_uses(program)
         # Until the last equation that runs code of the user's, what is owned stays as it is.
         self.settled = max([i for i, e in enumerate(program.equations) if calls_user(e)], default=-1) if owned else -1
@@ -132,7 +141,13 @@ class PlanWriter:
         if self.owned:
             lines += [f"    {inputs}, = given", "    given.clear()"]
         begun = len(lines)
+        early = dict.fromkeys(self._known_equations())
+        if names := self._write_known(list(early)):
+            self.places[len(lines)] = next(iter(early))
+            lines.append(f"    {', '.join(names)}, = known()")
         for i, eqn in enumerate(program.equations):
+            if i in early:
+                continue
             waited = self.owned if i == self.settled else ()
             dead = [
                 v
@@ -167,6 +182,44 @@ class PlanWriter:
         outs = ", ".join(self.output(a) for a in program.outputs)
         lines.append(f"    return ({outs}{',' if len(program.outputs) == 1 else ''})")
         return "\n".join(lines)
+
+    def _known_equations(self) -> list[int]:
+        """The numbers of the equations whose results are the same in all calls, and small."""
+        values: set[Atom] = set()
+        found: list[int] = []
+        for i, eqn in enumerate(self.program.equations):
+            if not all(isinstance(a, Literal) or a in values for a in eqn.inputs) or not self._is_pure(eqn):
+                continue
+            if all(self._elements(v) <= _KNOWN_MOST and v not in self.program.outputs for v in eqn.outputs):
+                found.append(i)
+                values.update(eqn.outputs)
+        return found
+
+    def _is_pure(self, eqn: Equation) -> bool:
+        """Whether an equation of known operands may be computed once: one of elements, a view, or one without operands."""
+        if calls_user(eqn) or (
+            self.env.processes is not None and (eqn.op.across is not None or bool(subprograms(eqn.params)))
+        ):
+            return False
+        return bool(self.env.lead) and (eqn.op.emit is not None or eqn.op.view or not eqn.inputs)
+
+    def _elements(self, var: Var) -> int:
+        return math.prod([var.aval.size, *map(self.env.size, var.aval.vma)])
+
+    def _write_known(self, places: Sequence[int]) -> list[str]:
+        """Write the function that computes these; the names of those of its results that other equations read."""
+        equations = self.program.equations
+        inside = set(places)
+        lines = [line for i in places for line in self.equation(equations[i], [])]
+        values = {v: None for i in places for v in equations[i].outputs}
+        read = {a for i, e in enumerate(equations) if i not in inside for a in e.inputs}
+        results = [v for v in values if v in read and v not in self.views]
+        self.kept.update(values)
+        self.last_use |= dict.fromkeys(values, len(equations))
+        names = [self.names[v] for v in results]
+        if names:
+            self.known_source = "\n".join(["def compute_known():", *lines, f"    return {', '.join(names)},"])
+        return names
 
     def equation(self, eqn: Equation, dead: list[Var]) -> list[str]:
         """The lines that compute an equation. Variables that these lines delete themselves are removed from `dead`."""
@@ -242,6 +295,18 @@ class PlanWriter:
         if atom in self.stretched_results and atom not in self.views:
             return f"{self.names[atom]}.copy()"
         return f"asarray({self.names[atom]})" if not self.env.lead and not atom.aval.ndim else self.names[atom]
+
+
+def _once(compute: Callable[[], Any]) -> Callable[[], Any]:
+    """A function that computes something when it is first called, and keeps it."""
+    results: list[Any] = []
+
+    def result() -> Any:
+        if not results:
+            results.append(compute())
+        return results[0]
+
+    return result
 
 
 def _recover_inputs(given: list[Any], values: dict[str, Any], names: Sequence[str]) -> None:

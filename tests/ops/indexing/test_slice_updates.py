@@ -7,6 +7,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import lax
+from shardwise.ops.indexing import slice_updates
 from shardwise.ops.indexing.slice_updates import UpdateKernel
 from shardwise.runtime.env import Env
 from shardwise.sharding import Mesh, NamedSharding
@@ -73,3 +74,26 @@ def test_windows_at_places_of_their_own_in_a_split_dim(spec):
     write = sw.jit(sw.vmap(lambda x, u, i: lax.dynamic_update_slice(x, u, (i,))))
     want = np.stack([expected(x, u, (i,)) for x, u, i in zip(X, updates, starts, strict=True)])
     np.testing.assert_array_equal(write(sw.device_put(X, NamedSharding(mesh, spec)), updates, starts), want)
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize("sizes", [(2, 16), (1, 16), (8, 16), (3, 5), (9, 4)])
+def test_windows_at_places_of_devices_are_rows_of_one_call(monkeypatch, sizes, owned, columns):
+    """Each device has a window of its own, in a table of its own, which may be columns of a larger array."""
+    monkeypatch.setattr(slice_updates, "write_windows", None)
+    block = RNG.normal(size=(6, 9, 16)).astype(np.float32)
+    if columns:
+        block = np.ascontiguousarray(block.transpose(1, 0, 2)).transpose(1, 0, 2)
+    starts = np.array([-9, -1, 0, 3, 8, 99], np.int32), np.array([2], np.int8)
+    kernel = UpdateKernel(Env(("x",), (6,)), (9, 16), sizes, (True, True), None)
+    for devices in (1, 6):
+        update = RNG.normal(size=(devices, *sizes)).astype(np.float32)
+        want = [
+            expected(x, u, (int(a), int(starts[1][0])))
+            for x, u, a in zip(block, np.broadcast_to(update, (6, *sizes)), starts[0], strict=True)
+        ]
+        kept = block.copy()
+        got = kernel.run((block.copy("K") if owned else block, update, *starts), owned)
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(block, kept)

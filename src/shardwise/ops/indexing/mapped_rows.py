@@ -25,6 +25,9 @@ from shardwise.runtime.loops import Call
 from shardwise.runtime.memory import pool
 
 POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))  # types in which rows are numbered
+_FEWER = (
+    8  # times fewer elements than in one table pay for a compiled loop: NumPy finds rows of several ones by many calls
+)
 _KEPT = 1 << 20  # beginnings that are kept for the next call
 MOST_KEPT = 1 << 16  # the same of each way that operands and starts lie
 
@@ -98,14 +101,24 @@ class _WindowReader(NamedTuple):
         if found is None:
             return None
         columns = _columns(starts, found)
-        taker = row_taker(found.table, operand.dtype, columns, None, grid=found.grid, wrap=bool(wrap), run=found.run)
+        taker = row_taker(
+            found.table,
+            operand.dtype,
+            columns,
+            None,
+            grid=found.grid,
+            wrap=bool(wrap),
+            run=found.run,
+            fewest=FEWEST // _FEWER,
+        )
         if taker is None:
             return None
+        by_copy = cls(found) if prod(taker.shape) >= FEWEST else None
         given, begins = taker.columns[: len(found.indexed)], taker.columns[len(found.indexed) :]
         if any(address(c) != address(starts[d]) for c, d in zip(given, found.indexed, strict=True)):
-            return cls(found)
+            return by_copy
         if begins and prod(found.places) > MOST_KEPT:
-            return cls(found)
+            return by_copy
         return cls(found, taker.call, (address(taker.fills),), tuple(map(address, begins)), (taker.fills, *begins))
 
 
@@ -179,7 +192,7 @@ def _read(
     dtype = np.result_type(np.int32, *(() if within else (kind for d, kind in starts if d in indexed)))
     if within and width == prod(inner) == 1 < rest:  # NumPy takes whole rows as fast
         return None
-    if prod(places) * width * rest < FEWEST or dtype not in POSITIONS or rows >= 1 << 31:
+    if prod(places) * width * rest < FEWEST // _FEWER or dtype not in POSITIONS or rows >= 1 << 31:
         return None
     steps = tuple(prod(shape[a + 1 : lead + last + 1]) for a in range(lead + last + 1))
     extents, apart = tuple(core[d] for d in indexed), tuple(steps[lead + d] for d in indexed)
@@ -276,7 +289,8 @@ def mapped_combiner(
     first, core = len(dims) + len(pairs), operand.shape[lead:]
     shape, places, rest = loops + core, loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
-    if prod(places) * rest < COMBINED_FEWEST or dtype not in POSITIONS or rows >= 1 << 31 or not rows:
+    fewest = COMBINED_FEWEST // _FEWER
+    if prod(places) * rest < fewest or dtype not in POSITIONS or rows >= 1 << 31 or not rows:
         return None
     order = memory_order(operand, lead + first) if operand.shape == shape else tuple(range(len(shape)))
     steps = [prod(shape[d] for d in order[order.index(a) + 1 : lead + first]) for a in range(lead + first)]
@@ -289,7 +303,9 @@ def mapped_combiner(
     extents, apart = tuple(core[d] for d in dims), tuple(steps[lead + d] for d in dims)
     grid = PositionDims((*extents, rows), (*apart, 1)) if counts else PositionDims(extents, apart)
     new = np.broadcast_to(updates, places + core[first:]).reshape(-1, rest)
-    found = row_combiner((rows, rest), operand.dtype, numbers, new, ufunc, grid=grid, wrap=wrap, clip=clip)
+    found = row_combiner(
+        (rows, rest), operand.dtype, numbers, new, ufunc, grid=grid, wrap=wrap, clip=clip, fewest=fewest
+    )
     return None if found is None else MappedCombiner(found, (rows, rest), shape, order)
 
 

@@ -114,11 +114,19 @@ def row_combiner(
     grid: PositionDims | None = None,
     wrap: bool = False,
     clip: bool = False,
+    fewest: int | None = None,
 ) -> RowCombiner | None:
-    """How `combined_rows` does it, for any table of this shape and type; None if no code exists, or where it would not pay."""
+    """How `combined_rows` does it, for any table of this shape and type; None if no code exists, or where it would not pay: for fewer
+    elements than `fewest`.
+    """
     # NumPy leaves open which of two zeros is greater.
     exact = ufunc in (np.minimum, np.maximum) and dtype.kind not in "biu"
-    if (rows.size < COMBINED_FEWEST and not exact) or not rows.size or ufunc not in _WRITERS or not available():
+    if (
+        (rows.size < (COMBINED_FEWEST if fewest is None else fewest) and not exact)
+        or not rows.size
+        or ufunc not in _WRITERS
+        or not available()
+    ):
         return None
     places = Places.of(position, grid, shape[0])
     if not places.is_readable:
@@ -254,8 +262,9 @@ def row_taker(
     grid: PositionDims | None = None,
     wrap: bool = False,
     run: int = 1,
+    fewest: int | None = None,
 ) -> RowTaker | None:
-    """How `taken_rows` does it, for any table of this shape and type; None if no code exists."""
+    """How `taken_rows` does it, for any table of this shape and type; None if no code exists, or for fewer elements than `fewest`."""
     size, width = shape
     if not size or dtype.itemsize not in BY_SIZE or dtype.hasobject or not available():
         return None
@@ -263,7 +272,7 @@ def row_taker(
     count = len(places)
     columns = run * width
     elements = count * columns
-    if elements < FEWEST or not places.is_readable:
+    if elements < (FEWEST if fewest is None else fewest) or not places.is_readable:
         return None
     filled = None if fill is None else np.asarray(fill, dtype).tobytes()
     threads = thread_count() if elements >= SHARED else 1

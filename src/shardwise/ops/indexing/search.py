@@ -97,10 +97,10 @@ def _search_partition(region: Any, eqn: Equation) -> None:
 def _search_kernel(env: Env, a: Ndarray, v: Ndarray, *, right: bool) -> Ndarray:
     dtype = _index_dtype(a.shape[-1])
     a, v = comparable(a), comparable(v)
+    quick = search_sorted(env.lead, a, v, right)
+    if quick is not None:
+        return quick
     if a.size == a.shape[-1]:
-        quick = search_sorted(a.reshape(-1), v, right)
-        if quick is not None:
-            return quick
         found = np.searchsorted(a.reshape(-1), v, side="right" if right else "left")
         return np.asarray(found).astype(dtype)
     return _bisect(env.lead, a, v, right).astype(dtype)

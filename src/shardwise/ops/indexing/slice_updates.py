@@ -2,7 +2,8 @@
 
 Comes in: blocks of operand, update and starts. Goes out: a block with the window written, in the operand's own memory if the call
 is its last use. Starts are usually the same on all devices and then are numbers: the window is a slice of the block, of the parts of
-devices joined, or slices of the parts of a few. Where starts differ, windows are written row by row (`windows.write_windows`).
+devices joined, or slices of the parts of a few. Where starts differ, windows are written row by row, by the call that scatters take
+(`scatter_kernel`) or as `windows.write_windows` does.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import numpy as np
 
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ops.devices.split_dims import cut, join, own_parts
-from shardwise.ops.indexing.windows import OverwritingKernel, as_positions, write_windows
+from shardwise.ops.indexing.scatter_kernel import ScatterKernel
+from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers
+from shardwise.ops.indexing.windows import OverwritingKernel, along, as_positions, write_windows
 from shardwise.runtime.copies import copy_dense
 from shardwise.runtime.env import Env
 
 _FEW_PARTS = 6  # devices' parts written one by one: 0.6 us each; joining them takes 4 us
+_MOST_ROWS = 1 << 12  # rows of windows whose positions are written down for a scatter's call
 _LARGE = 1 << 16  # bytes; to copy fewer of an operand that could be overwritten takes less than to write many parts
 
 
@@ -58,6 +62,8 @@ class UpdateKernel(OverwritingKernel):
             loops[env.dim(axis)] = env.extent(axis)
         self._loops = tuple(loops)  # loop dims of the result
         self._lead, self._ones = lead, (1,) * lead
+        self._window = tuple(sizes[: max(cut, default=-1) + 1])  # the window's dims up to the last one that is cut
+        self._scatter: ScatterKernel | None = None
         # The starts of the dims that are split, and the places last found for them.
         self._found: tuple[list[int], list[list[_Place]]] = [], []
 
@@ -145,6 +151,10 @@ class UpdateKernel(OverwritingKernel):
         """The result if starts differ between devices."""
         env, lead = self._env, self._lead
         operand, update, *starts = blocks
+        if not self._parts and self._window and update.size:
+            rows = self._by_scatter(operand, update, starts, owned)
+            if rows is not None:
+                return rows
         parts = own_parts(env, operand, self._split if self._parts else None, *starts, update)
         block = parts.block
         firsts = {
@@ -155,6 +165,38 @@ class UpdateKernel(OverwritingKernel):
         owned = owned or not np.may_share_memory(block, operand)
         out = write_windows(block, lead, firsts, update.shape[lead:], (), update, None, None, True, own, owned)
         return cut(env, out, self._split) if parts.are_joined else out
+
+    def _by_scatter(self, operand: Ndarray, update: Ndarray, starts: Sequence[Ndarray], owned: bool) -> Ndarray | None:
+        """The result by the call for rows at known positions, in dims that no device splits; None where there are too many rows."""
+        lead, window = self._lead, self._window
+        loops = np.broadcast_shapes(*[s.shape[:lead] for s in starts])
+        if math.prod(loops) * math.prod(window) > _MOST_ROWS:
+            return None
+        positions: list[Ndarray] = []
+        for d, size in enumerate(window):
+            n, limit = self._sizes[d], self._sizes[d] - size
+            at = np.empty((*loops, *window, 1), np.int64)
+            start = first_start(starts[d], n, limit, self._wrap[d])
+            np.add(start.reshape(start.shape + (1,) * (len(window) + 1)), along(size, d, len(window) + 1), out=at)
+            positions.append(at)
+        if self._scatter is None:
+            self._scatter = _scatter_of_rows(self._env, len(window), operand.ndim - lead)
+        return self._scatter.run((operand, *positions, update), owned)
+
+
+def _scatter_of_rows(env: Env, count: int, rank: int) -> ScatterKernel:
+    """The kernel that puts rows of operands of that rank at positions in their first `count` dims, which are all in bounds."""
+    dims = tuple(range(count))
+    params = {
+        "dimension_numbers": ScatterDimensionNumbers(tuple(range(count, rank)), dims, dims),
+        "mode": GatherScatterMode.PROMISE_IN_BOUNDS,
+        "unique_indices": True,
+        "wrap_negative": False,
+        "operand_axes": None,
+        "update_axes": (),
+        "combine": "",
+    }
+    return ScatterKernel(env, params)
 
 
 class _Place:
