@@ -377,21 +377,21 @@ def report_rank_promotion(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
     warnings.warn(message, UserWarning, stacklevel=user_stacklevel())
 
 
-def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:
+def broadcast_together(name: str, *xs: Value, same: bool = False) -> Sequence[Value]:
     """As `align_ranks`; on Explicit axes, operands of different shapes are broadcast to one shape and one layout.
 
     A dim that one operand splits is split in all of them, so that an op that takes equal layouts only, such as
-    `select_n`, gets them. Operands of one shape are left as they are. ShardingTypeError if two split a dim differently.
+    `select_n`, gets them. Operands of one shape are left as they are, unless `same`. ShardingTypeError if two split a dim differently.
     """
     mesh = next((_mesh(x) for x in xs if x.aval.mesh is not None), None)
     shapes = {x.shape for x in xs}
-    if mesh is None or len(shapes) == 1:
+    if mesh is None or (len(shapes) == 1 and not same):
         return align_ranks(*xs)
     shape = broadcast_shapes(*shapes)
     spec = _merged_spec(name, len(shape), xs)
 
     def spread(x: Value) -> Value:
-        if x.shape == shape and not config.dialect.explicit.broadcast_reshards_full_shapes:
+        if x.shape == shape and not (same or config.dialect.explicit.broadcast_reshards_full_shapes):
             return x
         dims = range(len(shape) - x.ndim, len(shape))
         if x.aval.mesh is None and isinstance(mesh, Mesh):  # concrete, on a device of its own
@@ -399,6 +399,14 @@ def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:
         return lax.broadcast_in_dim(x, shape, dims, out_sharding=NamedSharding(mesh, spec))
 
     return [spread(x) for x in xs]
+
+
+def spread_together(name: str, *xs: Value) -> list[Array]:
+    """The values broadcast to one shape, and on Explicit axes to one layout. ShardingTypeError if two split a dim differently."""
+    if any(x.aval.mesh is not None for x in xs):
+        return [as_array(x) for x in broadcast_together(name, *xs, same=True)]
+    shape = broadcast_shapes(*(x.shape for x in xs))
+    return [broadcast_to_shape(x, shape) for x in xs]
 
 
 def _mesh(x: Value) -> Mesh | AbstractMesh | None:

@@ -68,7 +68,9 @@ def weak_if_scalar(result: Array) -> Array:
 def where_(condition: Value, x: Value, y: Value) -> Array:
     """`x` where `condition` is true, else `y`; for operands of equal dtypes and ranks."""
     a, b, c = x.aval, y.aval, condition.aval
-    explicit = a.mesh is not None or b.mesh is not None or c.mesh is not None
-    if explicit and c.shape and len({s for s in (a.shape, b.shape, c.shape) if s}) > 1:  # one layout for all
-        condition, x, y = broadcast_together("where", condition, x, y)
+    if c.shape and (a.mesh is not None or b.mesh is not None or c.mesh is not None):
+        types = [t for t in (a, b, c) if t.shape]
+        unlike = len(types) < 3 and len({t.spec for t in types if t.mesh is not None}) > 1
+        if unlike or len({t.shape for t in types}) > 1:  # one layout for all
+            condition, x, y = broadcast_together("where", condition, x, y)
     return bind(select_n_p, condition, y, x)

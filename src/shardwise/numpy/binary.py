@@ -18,6 +18,7 @@ from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Value,
     as_array,
+    broadcast_together,
     constant,
     is_complex,
     is_inexact,
@@ -310,7 +311,7 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
     >>> jnp.heaviside(jnp.array([-1.0, 0.0, 1.0]), 0.5)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    x, y = promote_to_inexact("heaviside", x1, x2)
+    x, y = broadcast_together("heaviside", *promote_to_inexact("heaviside", x1, x2), same=True)
     step = where_(lax.lt(x, zero_like(x)), zero_like(x), where_(lax.gt(x, zero_like(x)), constant(x, 1), y))
     result = where_(lax.ne(x, x), x, step)
     return strong(result) if x.ndim else result

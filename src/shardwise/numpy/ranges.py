@@ -23,6 +23,7 @@ from shardwise.numpy._promote import (
     as_array,
     astype,
     broadcast_to_shape,
+    broadcast_together,
     canonical_axis,
     concrete,
     concrete_int,
@@ -216,6 +217,7 @@ def _with_exact_ends(out: Any, first: Any, last: Any, closed: bool) -> Any:
 
     def exact(row: Any, bound: Any) -> Any:
         bound = lax.expand_dims(broadcast_to_shape(bound, out.shape[1:]), (0,))
+        row, bound = broadcast_together("geomspace", row, bound, same=True)
         return where_(lax.ne(row, row), row, bound)
 
     count = out.shape[0]

@@ -93,10 +93,13 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     if len(condlist) == 0:
         raise ValueError("condlist must be non-empty")
     conditions = values("select", *condlist)
-    *choices, result = promote_dtypes(*values("select", *choicelist, default))
-    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        result = where_(*broadcast_together("select", to_bool(condition), choice, result))
-    shape = broadcast_shapes(*[v.shape for v in (*conditions, *choices, result)])
+    choices = promote_dtypes(*values("select", *choicelist, default))
+    shape = broadcast_shapes(*[v.shape for v in (*conditions, *choices)])
+    masks = [to_bool(c) for c in conditions]
+    together = broadcast_together("select", *masks, *choices)
+    masks, choices, result = list(together[: len(masks)]), together[len(masks) : -1], together[-1]
+    for condition, choice in zip(reversed(masks), reversed(choices), strict=True):
+        result = where_(condition, choice, result)
     return broadcast_to_shape(result, shape)
 
 

@@ -12,12 +12,11 @@ from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Axis,
     array,
-    broadcast_shapes,
-    broadcast_to_shape,
     canonical_axes,
     convert,
     is_complex,
     promote_to_inexact,
+    spread_together,
     strong,
 )
 from shardwise.numpy.named_axes import split_names
@@ -41,12 +40,10 @@ def logsumexp(
     Array(1.313, dtype=float32)
     """
     x, *weights = promote_to_inexact("logsumexp", *map(wide_float, [a] if b is None else [a, b]))
-    counted = [array("logsumexp", where)] if where is not None else []
-    shape = broadcast_shapes(x.shape, *(w.shape for w in (*weights, *counted)))
-    x = broadcast_to_shape(x, shape)
-    weights = [broadcast_to_shape(w, shape) for w in weights]
-    if counted:
-        mask = broadcast_to_shape(lax.convert_element_type(counted[0], np.dtype(bool)), shape)
+    counted = [] if where is None else [lax.convert_element_type(array("logsumexp", where), np.dtype(bool))]
+    x, *rest = spread_together("logsumexp", x, *weights, *counted)
+    shape, weights = x.shape, rest[: len(weights)]
+    for mask in rest[len(weights) :]:
         x = choose(mask, x, -inf)
     for w in weights:
         x = choose(lax.ne(w, lax.full_like(w, 0)), x, -inf)

@@ -8,11 +8,10 @@ from shardwise.base import config
 from shardwise.ir import Array
 from shardwise.numpy._promote import (
     array,
-    broadcast_shapes,
-    broadcast_to_shape,
     constant,
     is_complex,
     promote_to_inexact,
+    spread_together,
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray
@@ -21,9 +20,7 @@ from shardwise.ops.rules.convert import wide_float
 
 def inexact_operands(name: str, *xs: Any) -> list[Array]:
     """The arguments with one floating or complex dtype, broadcast to one shape. Python ints may be as large as floats."""
-    promoted_values = promote_to_inexact(name, *map(wide_float, xs))
-    shape = broadcast_shapes(*(x.shape for x in promoted_values))
-    return [broadcast_to_shape(x, shape) for x in promoted_values]
+    return spread_together(name, *promote_to_inexact(name, *map(wide_float, xs)))
 
 
 def as_arrays(*xs: Any) -> list[Any]:

@@ -91,3 +91,17 @@ def test_constants_are_arrays_in_rules(name: str) -> None:
         )
     assert sw.jit(sw.vmap(f))(ys).tolist() == [0.0, 2.0]
     assert sw.jit(sw.grad(lambda ys: sw.vmap(f)(ys).sum()))(ys).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("policy", [None, "everything_saveable"])
+def test_arrays_that_a_rule_captures_under_checkpoint(policy: str | None) -> None:
+    f = sw.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), t[0] * jnp.array([1.0, 2.0, 3.0]) * p[0][jnp.array([2, 1, 0])]))
+    x, kept = jnp.arange(3.0) + 1, None if policy is None else getattr(sw.checkpoint_policies, policy)
+    want = [3.0, 8.0, 9.0]  # the slope of f, times the tangent
+    g = sw.checkpoint(lambda x: f(x), policy=kept)
+    push = sw.linearize(g, x)[1]
+    assert push(x).tolist() == sw.jit(push)(x).tolist() == want
+    assert sw.jit(lambda x: sw.linearize(g, x)[1](x))(x).tolist() == want
+    assert sw.vmap(push)(jnp.stack([x, 2 * x])).tolist() == [[3.0, 8.0, 9.0], [6.0, 16.0, 18.0]]
+    assert sw.jacfwd(g)(x).sum(1).tolist() == [3.0, 4.0, 3.0]

@@ -121,3 +121,52 @@ def test_calls_that_are_not_differentiated_run_as_they_are():
     assert "forward" not in ran
     sw.grad(sw.checkpoint(lambda x, y: jnp.sum(x * f(y)), policy=policy), 1)(X, X)
     assert "forward" in ran
+
+
+def rule_with_other_values(symbolic: bool) -> Any:
+    """A function whose forward rule gives other values than itself, and captures an array; both rules have derivatives."""
+    scale = jnp.array([1.0, 2.0, 3.0])
+    f = sw.custom_vjp(lambda x, w: jnp.sin(x) * w)
+
+    def forward(x, w):
+        x, w = (x.value, w.value) if symbolic else (x, w)
+        return jnp.sin(x) * w * scale, (x, w)
+
+    def backward(kept, g):
+        return 2 * g * scale * jnp.cos(kept[0]) * kept[1], g * jnp.cos(kept[0]) * scale
+
+    f.defvjp(forward, backward, symbolic_zeros=symbolic)
+    return f
+
+
+AROUND = {
+    "alone": lambda f, x: f(jnp.cos(x), x) * x,
+    "jit": lambda f, x: sw.jit(lambda x: f(x, x * 2))(x),
+    "scan": lambda f, x: sw.lax.scan(lambda c, _: (f(c, x), c.sum()), x, None, length=2),
+    "cond": lambda f, x: sw.lax.cond(x[0] > 0, lambda x: f(x, x), lambda x: x, x),
+}
+
+
+DOTS = "dots_saveable"
+CASES = [
+    ("alone", 0, None),
+    ("alone", 1, None),
+    ("jit", 0, DOTS),
+    ("scan", 0, None),
+    ("scan", 1, DOTS),
+    ("cond", 0, DOTS),
+]
+
+
+@pytest.mark.parametrize(("around", "symbolic", "policy"), CASES)
+def test_values_are_those_of_the_forward_rule(around, symbolic, policy):
+    f, x = rule_with_other_values(bool(symbolic)), jnp.array([0.5, 1.5, 2.5])
+
+    def results(wrap):
+        loss = lambda x: sum((leaf**2).sum() for leaf in sw.tree.leaves(wrap(lambda x: AROUND[around](f, x))(x)))  # noqa: E731
+        return sw.jit(lambda x: (sw.value_and_grad(loss)(x), sw.jvp(sw.grad(loss), (x,), (x,))))(x)
+
+    policy = policy and getattr(sw.checkpoint_policies, policy)
+    got, want = results(lambda g: sw.checkpoint(g, policy=policy)), results(lambda g: g)
+    for g, w in zip(sw.tree.leaves(got), sw.tree.leaves(want), strict=True):
+        assert_normwise(g, w, 3e-6)

@@ -6,7 +6,7 @@ from typing import Any
 
 from shardwise import numpy as jnp
 from shardwise.ir import Array
-from shardwise.numpy._promote import broadcast_shapes, broadcast_to_shape, is_complex, promote_to_inexact, strong
+from shardwise.numpy._promote import is_complex, promote_to_inexact, spread_together, strong
 from shardwise.ops.rules.convert import wide_float
 
 # JAX computes these with constants that it makes as arrays: where the first argument has dims, results are strongly typed.
@@ -23,8 +23,7 @@ def real(name: str, *xs: Any) -> list[Array]:
     promoted_values = promote_to_inexact(name, *map(wide_float, xs))
     if is_complex(promoted_values[0].dtype):
         raise TypeError(f"{name} is about real numbers; it got complex ones.")
-    shape = broadcast_shapes(*(x.shape for x in promoted_values))
-    spread = [broadcast_to_shape(x, shape) for x in promoted_values]
+    spread = spread_together(name, *promoted_values)
     return [strong(x) for x in spread] if name in _STRONG and promoted_values[0].ndim else spread
 
 

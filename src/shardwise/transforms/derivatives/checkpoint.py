@@ -54,7 +54,7 @@ from shardwise.transforms.derivatives.policies import DividedProgram, Policy, as
 from shardwise.transforms.derivatives.policies import Offload as Offload
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.derivatives.prevented import Prevented, among, normalize_prevent_cse, per_leaf
-from shardwise.transforms.derivatives.second_run import remat_op
+from shardwise.transforms.derivatives.second_run import SecondRun, bind_again
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import has_tangent
 from shardwise.transforms.interpreters.linearize import transpose_linear
@@ -338,7 +338,7 @@ def _linearize(
 ) -> tuple[list[Any], list[Any]]:
     """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
     live = tuple(t is not None for t in tangents)
-    reached = with_tangents(params["program"], live).results
+    made: DerivedProgram = with_tangents(params["program"], live)
     said: DividedProgram = ask_policy(params["program"], params["policy"], live)
     program, kept = said.program, said.kept
     primals = [*said.consts, *primals]
@@ -353,20 +353,11 @@ def _linearize(
             x if place is None else bind(offload_p, x, memory_kind=place.dst)
             for x, place in zip(outs[count:], said.places, strict=True)
         ]
-    touts = bind(
-        remat_op,
-        *primals,
-        *waiting,
-        *[t for t in tangents if t is not None],
-        program=program,
-        kept=kept,
-        still=said.still,
-        live=live,
-        prevent_cse=held,
-    )
+    run = SecondRun(program, kept, said.still, live, held, None)
+    touts = bind_again(run, primals, waiting, [t for t in tangents if t is not None], captures=bool(made.consts))
     found = iter(touts)
     moved = [next(found) if has_tangent(t) else None for t in program.out_types]
-    return outs[:count], [t if i in reached else None for i, t in enumerate(moved)]
+    return outs[:count], [t if i in made.results else None for i, t in enumerate(moved)]
 
 
 def _transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:

@@ -7,15 +7,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Atom, Equation, Literal, Program, ProgramTrace, Replay, Var, bind, trace_program
+from shardwise.ir import (
+    Atom,
+    Equation,
+    Literal,
+    Program,
+    ProgramTrace,
+    Replay,
+    Var,
+    bind,
+    eval_program,
+    subprograms,
+    trace_program,
+)
+from shardwise.ir.program import live_equations
 from shardwise.ops.devices.barrier import name_p
 from shardwise.transforms.bodies.jit_rules import cache_made
 from shardwise.transforms.derivatives.custom_vjp import custom_vjp_op
 from shardwise.transforms.derivatives.forward_rules import ruled_op, ruled_results, with_forward_rule
 from shardwise.transforms.derivatives.kept_inside import keep_inside
+from shardwise.transforms.interpreters.linearize import linearize_flat
 from shardwise.transforms.programs.jaxpr_text import primitive_name
 from shardwise.transforms.programs.primitives import primitive_of
 
@@ -64,7 +79,7 @@ class DividedProgram:
         places: per kept value where it is offloaded to, None if it stays.
         inside: how many of the first kept values are of loops and branches inside: `program` takes them as its last inputs.
         still: the equations of forward rules, through which no tangents go.
-        consts: values that the forward rules captured.
+        consts: values that the forward rules captured, the first inputs of both programs.
     """
 
     program: Program
@@ -82,8 +97,11 @@ def ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) 
 
 
 def _ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> DividedProgram:
-    if policy is None:
-        return DividedProgram(program, program, (), ())
+    halves = DividedProgram(program, program, (), ()) if policy is None else _divide(program, policy, live)
+    return _by_forward_rules(halves, live) if _has_backward_rules(halves.forward) else halves
+
+
+def _divide(program: Program, policy: Policy, live: tuple[bool, ...]) -> DividedProgram:
     program, still, consts = _inline_calls(program, live)
     keeps = functools.partial(_keeps, policy)
     own = _within_kernels(program)
@@ -115,6 +133,26 @@ def _ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...])
     return DividedProgram(
         program, _inline_forward_rules(forward) if ruled else forward, kept, places, count, still, consts
     )
+
+
+def _has_backward_rules(program: Program) -> bool:
+    return any(
+        e.op is custom_vjp_op or any(_has_backward_rules(p) for _, p in subprograms(e.params))
+        for e in program.equations
+    )
+
+
+def _by_forward_rules(halves: DividedProgram, live: tuple[bool, ...]) -> DividedProgram:
+    """What runs forward when the program is differentiated: forward rules in the place of the functions, in loops and branches, too."""
+    alive = (*[False] * len(halves.consts), *live)
+
+    def run(*values: Any) -> list[Any]:
+        return linearize_flat(lambda *xs: eval_program(halves.forward, xs), values, alive).results
+
+    body, consts = trace_program(run, halves.forward.in_types, halves.forward.name)
+    inputs = (*[Var(v.aval) for v in body.inputs[: len(consts)]], *halves.program.inputs)
+    program = Program(inputs, halves.program.equations, halves.program.outputs, len(consts), halves.program.name)
+    return replace(halves, program=program, forward=live_equations(body), consts=(*consts, *halves.consts))
 
 
 def _within_kernels(program: Program) -> set[int]:

@@ -37,7 +37,7 @@ from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tange
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_program
 
 
-class _Run(NamedTuple):
+class SecondRun(NamedTuple):
     """A program that runs again: the params of the op.
 
     Attributes:
@@ -45,6 +45,7 @@ class _Run(NamedTuple):
         still: the positions of the equations that no tangents go through.
         live: which inputs have tangents.
         prevent_cse: what stands behind the barrier.
+        push: the program of the tangents, if rules captured values for it: these are operands before the tangents, and its first inputs.
     """
 
     program: Program
@@ -52,6 +53,7 @@ class _Run(NamedTuple):
     still: tuple[int, ...]
     live: tuple[bool, ...]
     prevent_cse: Prevented
+    push: Program | None
 
     def split(self, args: Sequence[Any]) -> tuple[list[Any], dict[Var, Any], list[Any]]:
         """The primals, the kept values by variable, and the rest: what stands for tangents."""
@@ -106,7 +108,7 @@ def _type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray,
 
 def _transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     """The second run of the program, linearized and transposed at once."""
-    run = _Run(**params)
+    run = SecondRun(**params)
     count = sum(run.live)
     if is_eager():
         found = run.pull(args, cts)
@@ -122,9 +124,9 @@ def _transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
 
 @cache_made
 def _pull_program(
-    run: _Run, alive: tuple[bool, ...], types: tuple[ShapedArray, ...], source: Source | None
+    run: SecondRun, alive: tuple[bool, ...], types: tuple[ShapedArray, ...], source: Source | None
 ) -> DerivedProgram:
-    """`_Run.pull` as a program of values of these types: the inputs without the tangents, and the cotangents that are `alive`.
+    """`SecondRun.pull` as a program of values of these types: the inputs without the tangents, and the cotangents that are `alive`.
 
     `source`: the user's line, for equations without one of their own.
     """
@@ -143,9 +145,20 @@ def _pull_program(
     return DerivedProgram(body, tuple(consts), there, used)
 
 
-def _inline(eqn: Equation) -> Program:
-    """If the tangents themselves are needed, they are computed together with the values, a second time."""
-    run = _Run(**eqn.params)
+def bind_again(
+    run: SecondRun, primals: Sequence[Any], saved_values: Sequence[Any], tangents: Sequence[Any], captures: bool
+) -> list[Any]:
+    """The tangents of the results, by an equation of `remat_op`. `captures`: whether rules capture values when tangents are computed."""
+    consts: tuple[Any, ...] = ()
+    if captures:
+        made: DerivedProgram = _push_program(run, tuple([v.aval for v in (*primals, *saved_values, *tangents)]))
+        run, consts = run._replace(push=made.program), made.consts
+    return bind(remat_op, *primals, *saved_values, *consts, *tangents, **run._asdict())
+
+
+@cache_made
+def _push_program(run: SecondRun, types: tuple[ShapedArray, ...]) -> DerivedProgram:
+    """Tangents of the results from operands of these types: they are computed together with the values, a second time."""
 
     def push_values(*args: Any) -> list[Any]:
         primals, _, tangents = run.split(args)
@@ -154,8 +167,22 @@ def _inline(eqn: Equation) -> Program:
         types = run.program.out_types
         return [instantiate(t, aval) for t, aval in zip(touts, types, strict=True) if has_tangent(aval)]
 
-    body, _ = trace_program(push_values, [a.aval for a in eqn.inputs], run.program.name)
-    return live_equations(body)  # what nobody reads may have no forward derivative
+    body, consts = trace_program(push_values, types, run.program.name)
+    return DerivedProgram(live_equations(body), tuple(consts), ())  # what nobody reads may have no forward derivative
+
+
+def _inline(eqn: Equation) -> Program:
+    """Where the tangents themselves are needed."""
+    run = SecondRun(**eqn.params)
+    if run.push is None:
+        made: DerivedProgram = _push_program(run, tuple([a.aval for a in eqn.inputs]))
+        assert not made.consts
+        return made.program
+    body, tangents = run.push, sum(run.live)
+    count = body.num_consts
+    consts, rest = body.inputs[:count], body.inputs[count:]
+    inputs = (*rest[: len(rest) - tangents], *consts, *rest[len(rest) - tangents :])
+    return Program(inputs, body.equations, body.outputs, 0, body.name)
 
 
 remat_op = define_op(
