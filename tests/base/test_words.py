@@ -73,7 +73,7 @@ VALUES = {
     "lax": 12,
     "nn": 8,
     "numpy": 118,
-    "ops": 461,
+    "ops": 13,
     "passes": 57,
     "plan": 8,
     "planner": 77,

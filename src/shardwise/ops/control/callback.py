@@ -127,8 +127,8 @@ def _partition(region: Any, eqn: Equation) -> None:
     outs = region.emit(callback_p, atoms, params)
     for var, out in zip(eqn.outputs, outs, strict=True):
         whole = ((),) * var.aval.ndim
-        placed = region.placements.get(var, whole)
-        region.define(var, region.reshard(out, whole, placed, var.aval), placed)
+        placement = region.placements.get(var, whole)
+        region.define(var, region.reshard(out, whole, placement, var.aval), placement)
 
 
 def _callback_kernel(
@@ -153,8 +153,8 @@ def _callback_kernel(
             values = []
             for i, (block, dtype) in enumerate(zip(blocks, operand_dtypes, strict=True)):
                 here = tuple(j if n > 1 else 0 for j, n in zip(at, block.shape, strict=False))
-                picked = tuple(j for j, (_, mapped) in zip(entry, loops, strict=True) if mapped[i])
-                values.append(_argument(block[here[:lead] + picked], dtype))
+                loop_index = tuple(j for j, (_, mapped_args) in zip(entry, loops, strict=True) if mapped_args[i])
+                values.append(_argument(block[here[:lead] + loop_index], dtype))
             for out, value in zip(outs, _call(callback, values, result_types), strict=True):
                 out[at + entry] = value
     return tuple(outs)
@@ -446,20 +446,20 @@ def debug_callback(
             f"first argument to `debug_callback` must be callable, but got an object of type {type(callback)}"
         )
     leaves, in_tree = tree_flatten((args, kwargs))
-    values, fixed = [], []
+    values, constant_leaves = [], []
     for i, leaf in enumerate(leaves):
         # Keys arrive as such from outside of programs.
         if is_eager() and isinstance(getattr(leaf, "dtype", None), KeyDtype):
-            fixed.append((i, leaf))
+            constant_leaves.append((i, leaf))
             continue
         try:
             values.append(as_value(leaf))
         except TypeError:
-            fixed.append((i, leaf))
-    called = Callback(callback, in_tree, tuple(fixed), None, name or f"debug callback {_name(callback)}")
+            constant_leaves.append((i, leaf))
+    target = Callback(callback, in_tree, tuple(constant_leaves), None, name or f"debug callback {_name(callback)}")
     at_once = is_eager()
     try:
-        _bind_callback(called, values, (), "debug", ordered=bool(ordered), partitioned=bool(partitioned))
+        _bind_callback(target, values, (), "debug", ordered=bool(ordered), partitioned=bool(partitioned))
     except JaxRuntimeError as error:
         if at_once and isinstance(error.__cause__, Exception):  # outside of programs it is a call like any other
             raise error.__cause__ from None

@@ -91,10 +91,10 @@ def settle_variance(
     """
     axes = list(first)
     while True:
-        made, after = build(axes)
+        built_bodies, after = build(axes)
         wider = [a | b for a, b in zip(axes, after, strict=True)]
         if wider == axes:
-            return made
+            return built_bodies
         axes = wider
 
 
@@ -104,12 +104,12 @@ def check_uniform(name: str, programs: Sequence[Program], varying: frozenset[str
         return
     for program in programs:
         for eqn in program.equations:
-            shared = varying.intersection(eqn.op.exchange_axes(eqn.params))
-            if shared:
+            shared_axes = varying.intersection(eqn.op.exchange_axes(eqn.params))
+            if shared_axes:
                 at = f" at {eqn.source[0]}:{eqn.source[1]}" if eqn.source else ""
                 raise ValueError(
                     f"{eqn.op.name} over {tuple(eqn.op.exchange_axes(eqn.params))}{at} stands inside {name} whose predicate varies over "
-                    f"{tuple(sorted(shared))}: devices that took another way would never join it. Make the predicate equal on "
+                    f"{tuple(sorted(shared_axes))}: devices that took another way would never join it. Make the predicate equal on "
                     "those devices (psum or pmax it first), or move the collective out."
                 )
             check_uniform(name, [p for _, p in subprograms(eqn.params)], varying)
@@ -169,13 +169,13 @@ class LoopKernel:
 
 def _mark_varying(program: Program) -> Program:
     """`program` with all its scalars typed as varying: under vmap any of them may have one value per element."""
-    renamed: dict[Var, Var] = {}
+    new_vars: dict[Var, Var] = {}
 
     def new(var: Var) -> Var:
-        if var not in renamed:
+        if var not in new_vars:
             aval: ShapedArray = var.aval
-            renamed[var] = var if aval.ndim else Var(aval.update(vma=aval.vma | {"vmap"}))
-        return renamed[var]
+            new_vars[var] = var if aval.ndim else Var(aval.update(vma=aval.vma | {"vmap"}))
+        return new_vars[var]
 
     def atom(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else new(a)

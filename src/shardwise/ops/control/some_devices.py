@@ -57,14 +57,14 @@ class _BranchDevices:
     def index(self, shape: Shape, which: str) -> tuple[Any, ...]:
         """The index of such places in a block; dims where it has one part are left whole."""
         key = which, *shape[: self._dims]
-        found = self._indices.get(key)
-        if found is None:
+        cached_index = self._indices.get(key)
+        if cached_index is None:
             index: list[Any] = [slice(None)] * self._dims
             for line in self.lines:
                 if shape[line.dim] > 1:
                     index[line.dim] = getattr(line, which)
-            found = self._indices[key] = tuple(index)
-        return found
+            cached_index = self._indices[key] = tuple(index)
+        return cached_index
 
     def cut(self, block: Ndarray) -> Ndarray:
         """The parts of the devices that are computed."""
@@ -97,40 +97,44 @@ class SomeDevices:
         """
         key = index.shape, index.tobytes()
         try:
-            found = self._grids[key]
+            branch_devices = self._grids[key]
         except KeyError:
-            found = self._grids[key] = self._grids_of(index.clip(0, len(self._programs) - 1))
-        if found is None:
+            branch_devices = self._grids[key] = self._grids_of(index.clip(0, len(self._programs) - 1))
+        if branch_devices is None:
             return None
-        over = self._over(found, blocks, free) if free else {}
-        parts = [(self._handed_on[taken.branch], taken, self._run(taken, blocks)) for taken in found]
-        joined, used = list[Ndarray](), list[int]()
+        over = self._over(branch_devices, blocks, free) if free else {}
+        parts = [(self._handed_on[group.branch], group, self._run(group, blocks)) for group in branch_devices]
+        joined_results, used = list[Ndarray](), list[int]()
         for k in range(len(parts[0][2])):
-            own, n = [(taken, outs[k]) for _, taken, outs in parts], over.get(k)
+            own, n = [(group, outs[k]) for _, group, outs in parts], over.get(k)
             shape = _shape_of([x.shape for _, x in own], index.shape)
             if n is None or blocks[n].shape != shape or _is_read(blocks[n], parts, k):
                 out = pool.empty(shape, own[0][1].dtype)
             else:
                 out = blocks[n]
-                own = [part for part, (handed, _, _) in zip(own, parts, strict=True) if handed.get(k) != n]
+                own = [part for part, (forwards, _, _) in zip(own, parts, strict=True) if forwards.get(k) != n]
                 used.append(n)
-            for taken, x in own:
-                out[taken.index(shape, "members")] = x[taken.index(x.shape, "own")]
-            joined.append(out)
-        return tuple(joined), used
+            for group, x in own:
+                out[group.index(shape, "members")] = x[group.index(x.shape, "own")]
+            joined_results.append(out)
+        return tuple(joined_results), used
 
     def _over(self, found: Sequence[_BranchDevices], blocks: list[Ndarray], free: Sequence[int]) -> dict[int, int]:
         """By result the operand that some branch hands on as it, and that only the list refers to."""
         over = dict[int, int]()
-        for taken in found:
-            for k, n in self._handed_on[taken.branch].items():
+        for group in found:
+            for k, n in self._handed_on[group.branch].items():
                 if k not in over and n not in over.values() and n in free and alone(blocks, n):
                     over[k] = n
         return over
 
     def _grids_of(self, index: Ndarray) -> list[_BranchDevices] | None:
-        found = _grids_of(index)
-        return None if found is None else [_BranchDevices(i, lines, self._env.axis_sizes) for i, lines in found]
+        lines_of_branches = _grids_of(index)
+        return (
+            None
+            if lines_of_branches is None
+            else [_BranchDevices(i, lines, self._env.axis_sizes) for i, lines in lines_of_branches]
+        )
 
     def _run(self, taken: _BranchDevices, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
         program = self._programs[taken.branch]
@@ -172,13 +176,13 @@ def _grids_of(index: Ndarray) -> list[tuple[int, list[_Line]]] | None:
         for device, i in enumerate(index.ravel().tolist()):
             members.setdefault(i, []).append(device)
         return [(i, [_line(dims[0], index.size, own)]) for i, own in members.items()]
-    found = list[tuple[int, list[_Line]]]()
+    lines_of_branches = list[tuple[int, list[_Line]]]()
     for i in np.unique(index).tolist():
         lines = _lines_of(index == i, dims)
         if lines is None:
             return None
-        found.append((i, lines))
-    return found
+        lines_of_branches.append((i, lines))
+    return lines_of_branches
 
 
 def _lines_of(mask: Ndarray, dims: Sequence[int]) -> list[_Line] | None:

@@ -24,7 +24,7 @@ from shardwise.runtime.memory import pool
 
 FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
 COMBINED_FEWEST = 1 << 9  # the same for combined rows: NumPy takes 100 ns for an element
-SHARED = 1 << 16  # elements; from here on a second thread is faster
+THREADS_FROM = 1 << 16  # elements; from here on a second thread is faster
 _COLUMNS = 64  # least number of columns per thread
 # How many rows ahead so many cache lines are prefetched; the processor itself sees that the lines after these follow each other.
 _AHEAD, _LINES = 4, 4
@@ -64,10 +64,10 @@ def combined_rows(
     `wrap`: negative positions count from the end. Positions out of bounds are skipped, or clamped if `clip`. Returns False, and
     changes nothing, if no code exists. `table` is C-contiguous, of shape (n, columns); `position` as `Places.of` takes it.
     """
-    found = row_combiner(table.shape, table.dtype, position, rows, ufunc, grid=grid, wrap=wrap, clip=clip)
-    if found is None:
+    combiner = row_combiner(table.shape, table.dtype, position, rows, ufunc, grid=grid, wrap=wrap, clip=clip)
+    if combiner is None:
         return False
-    found.combine(table)
+    combiner.combine(table)
     return True
 
 
@@ -131,8 +131,8 @@ def row_combiner(
     if not _combines(ufunc, rows.dtype):
         return None
     size, width = shape[0], shape[1] * dtype.itemsize // rows.itemsize
-    threads = thread_count() if rows.size >= SHARED else 1
-    many = width < _COLUMNS and rows.size >= max(SHARED, _MANY * size * width)
+    threads = thread_count() if rows.size >= THREADS_FROM else 1
+    many = width < _COLUMNS and rows.size >= max(THREADS_FROM, _MANY * size * width)
     runs = _RUNS if many and _apart(ufunc, rows.dtype) else 1
     step = rows.strides[0] // rows.itemsize
     call = _combiner(ufunc, rows.dtype, (size, width), *places.kind, wrap, clip, step, runs, threads)
@@ -226,8 +226,8 @@ def taken_rows(
     `wrap`: negative positions count from the end. Returns None if no code exists. `table` is C-contiguous, of shape (n, columns);
     `position` as `Places.of` takes it.
     """
-    found = row_taker(table.shape, table.dtype, position, fill, grid=grid, wrap=wrap, run=run)
-    return None if found is None else found.take(table)
+    taker = row_taker(table.shape, table.dtype, position, fill, grid=grid, wrap=wrap, run=run)
+    return None if taker is None else taker.take(table)
 
 
 class RowTaker(NamedTuple):
@@ -265,9 +265,9 @@ def row_taker(
     elements = count * columns
     if elements < FEWEST or not places.is_readable:
         return None
-    filled = None if fill is None else np.asarray(fill, dtype).tobytes()
-    threads = thread_count() if elements >= SHARED else 1
-    call, fills = _taker(dtype, (size, width), *places.kind, wrap, filled, run, threads)
+    fill_bytes = None if fill is None else np.asarray(fill, dtype).tobytes()
+    threads = thread_count() if elements >= THREADS_FROM else 1
+    call, fills = _taker(dtype, (size, width), *places.kind, wrap, fill_bytes, run, threads)
     return RowTaker(call, (count, columns), fills, places.columns)
 
 

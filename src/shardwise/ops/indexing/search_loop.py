@@ -13,7 +13,7 @@ from shardwise.runtime.memory import pool
 
 FEWEST = 1 << 10  # values; from here on a compiled loop is faster
 _CHUNK = 1 << 12  # values per chunk of a thread
-_SHARED = 1 << 14  # values; from here on a second thread is faster
+_THREADS_FROM = 1 << 14  # values; from here on a second thread is faster
 
 
 def search_sorted(a: Ndarray, v: Ndarray, right: bool) -> Ndarray | None:
@@ -25,7 +25,7 @@ def search_sorted(a: Ndarray, v: Ndarray, right: bool) -> Ndarray | None:
     a, v = np.ascontiguousarray(a), np.ascontiguousarray(v)
     out = pool.empty(v.shape, np.int32)
     # The search halves the range until one element is left; each step reads one element, which always exists.
-    threads = thread_count() if v.size >= _SHARED else 1
+    threads = thread_count() if v.size >= _THREADS_FROM else 1
     units = -(-v.size // _CHUNK)
     _loop(name_of(a.dtype), right)(units, (a.size, v.size, _CHUNK), (a, v, out), threads)
     return out
@@ -64,8 +64,8 @@ def _loop(dtype: str, right: bool) -> WorkLoop:
                 next_base = w.select(comes_before(before, y), middle, base)
                 return [w.integer("sub", left, half), next_base.ref]
 
-            carried = [("i64", "%size"), (w.vector("i64"), "zeroinitializer")]
-            base = Lane(w.repeat(carried, long, halve)[1], "int64")
+            carry = [("i64", "%size"), (w.vector("i64"), "zeroinitializer")]
+            base = Lane(w.repeat(carry, long, halve)[1], "int64")
             last = w.convert(comes_before(w.gather("%a", base, dtype), y), "int64")
             w.store(w.convert(w.add(base, last), "int32"), w.element(out, i, "int32"), mask)
 

@@ -140,8 +140,8 @@ def _slice_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
     wrap = params["wrap"]
     if not any(wrap):
         return None
-    counted = counted_starts(starts, operand.aval.shape, wrap)
-    return do.dynamic_slice(operand, *counted, **{**params, "wrap": (False,) * len(wrap)})
+    starts_from_front = counted_starts(starts, operand.aval.shape, wrap)
+    return do.dynamic_slice(operand, *starts_from_front, **{**params, "wrap": (False,) * len(wrap)})
 
 
 _starts_fit = later("shardwise.runtime.small", "starts_fit")
@@ -202,8 +202,8 @@ def _start_values(
         )
     if not all(wrap):
         _check_not_negative(name, starts, wrap)
-    known = all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts)
-    if known and len({int if isinstance(s, int) else type(s) for s in starts}) <= 1:
+    all_known = all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts)
+    if all_known and len({int if isinstance(s, int) else type(s) for s in starts}) <= 1:
         return static_starts(tuple([s if type(s) is int else min(int(s), _LAST) for s in starts])), wrap
     values = [as_value(s) for s in starts]
     return [
@@ -347,8 +347,8 @@ def _update_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
     wrap = params["wrap"]
     if not any(wrap):
         return None
-    counted = counted_starts(starts, operand.aval.shape, wrap)
-    return do.dynamic_update_slice(operand, update, *counted, **{**params, "wrap": (False,) * len(wrap)})
+    starts_from_front = counted_starts(starts, operand.aval.shape, wrap)
+    return do.dynamic_update_slice(operand, update, *starts_from_front, **{**params, "wrap": (False,) * len(wrap)})
 
 
 dynamic_update_slice_p = define_op(

@@ -67,8 +67,8 @@ def along_rule(shape: tuple[int, ...], dim: int, inputs: int, outputs: int, out_
     dims = own_factors(shape)
     outs = tuple(dims[d] if n != 1 or shape[d] == 1 else () for d, n in enumerate(out_shape))
     kinds = tuple(Kind.REPLICATE if d == dim else Kind.PASS for d in range(len(shape)))
-    blocked = frozenset({dim}) if shape != out_shape else frozenset[int]()
-    return Rule((dims,) * inputs, (outs,) * outputs, shape, kinds, blocked)
+    blocked_dims = frozenset({dim}) if shape != out_shape else frozenset[int]()
+    return Rule((dims,) * inputs, (outs,) * outputs, shape, kinds, blocked_dims)
 
 
 def _sort_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
@@ -216,12 +216,12 @@ def _greatest(x: Ndarray, at: int, k: int) -> tuple[Ndarray, Ndarray]:
     ranks = descending_ranks(rows)
     if ranks.dtype.itemsize <= 4 and n < 1 << 31:
         # Rank and position in one integer: ties go to the lowest index, and no two elements are equal.
-        packed = ranks.astype(np.int64)
-        packed <<= 32
-        packed |= np.arange(n)
+        packed_ranks = ranks.astype(np.int64)
+        packed_ranks <<= 32
+        packed_ranks |= np.arange(n)
         if 0 < k < n:
-            packed = np.partition(packed, k - 1, axis=-1)[..., :k]
-        order = np.sort(packed[..., :k], axis=-1) & 0xFFFFFFFF
+            packed_ranks = np.partition(packed_ranks, k - 1, axis=-1)[..., :k]
+        order = np.sort(packed_ranks[..., :k], axis=-1) & 0xFFFFFFFF
     else:
         order = ranks.argsort(axis=-1, kind="stable")[..., :k]
     values = np.take_along_axis(rows, order, -1)

@@ -23,8 +23,8 @@ def matrices_fit(eqn: Equation, spread: Spread) -> bool:
     """Whether matrices are small."""
     x = eqn.inputs[0].aval
     m, n = x.shape[-2:]
-    known = all(dtype_name(a.aval) in _PREFIXES for a in (*eqn.inputs, *eqn.outputs))
-    return known and spread.elements(x) * min(m, n) <= costs.SMALL_DECOMPOSED
+    has_known_types = all(dtype_name(a.aval) in _PREFIXES for a in (*eqn.inputs, *eqn.outputs))
+    return has_known_types and spread.elements(x) * min(m, n) <= costs.SMALL_DECOMPOSED
 
 
 def _results(code: Code, eqn: Equation, x: Value) -> list[Value]:
@@ -143,10 +143,10 @@ def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Want
         return [n, k, a, n, pivots, b, n, info]
 
     def after(b: str, work: str, info: str, a: str, pivots: str) -> None:
-        failed = code.value(f"icmp ne i32 {code.value(f'load i32, ptr {info}, align 4')}, 0")
+        has_failed = code.value(f"icmp ne i32 {code.value(f'load i32, ptr {info}, align 4')}, 0")
         # OpenBLAS wakes its threads for this one, however small the system.
         rest = [b"N", n, k, a, n, pivots, b, n, info]
-        code.branch(failed, lambda: call_lapack(code, f"{prefix}getrs", rest), mark=RARE)
+        code.branch(has_failed, lambda: call_lapack(code, f"{prefix}getrs", rest), mark=RARE)
 
     return _each_matrix(code, b, "gesv", [factors, pivots], arguments, (2, 1), after)[:1]
 

@@ -184,12 +184,12 @@ def conv_shape_tuple(
         raise TypeError(
             f"Wrong number of explicit pads for convolution: expected {len(lhs_shape) - 2}, got {len(pads)}."
         )
-    padded = [n + low + high for n, (low, high) in zip(lhs_shape[2:], pads, strict=True)]
-    if any(n < 0 for n in padded):
+    padded_sizes = [n + low + high for n, (low, high) in zip(lhs_shape[2:], pads, strict=True)]
+    if any(n < 0 for n in padded_sizes):
         raise ValueError(
             f"Negative padding is larger than the dim that it cuts: padding {pads} for sizes {lhs_shape[2:]}."
         )
-    space = (window_count(n, k, s) for n, k, s in zip(padded, rhs_shape[2:], strides, strict=True))
+    space = (window_count(n, k, s) for n, k, s in zip(padded_sizes, rhs_shape[2:], strides, strict=True))
     return (lhs_shape[0] // batch_group_count, rhs_shape[0], *space)
 
 

@@ -49,11 +49,11 @@ def direct_call(
     offsets, lines = _offsets(tuple(taps), tuple(inner)), _offsets(counts[:-1], tuple(moved[:-1]))
     if features_last:
         width = _width(dtype.name, features)
-        laid, whole = (*range(2, len(kernel)), 1, 0), -(-features // width) * width
+        kernel_order, whole = (*range(2, len(kernel)), 1, 0), -(-features // width) * width
         steps = moved[-1], x.strides[0]
         loop, blocks = _features_last(dtype.name, len(offsets), channels, features, len(lines), row, *steps)
     else:
-        laid, whole = (1, *range(2, len(kernel)), 0), features
+        kernel_order, whole = (1, *range(2, len(kernel)), 0), features
         steps = x.strides[1], x.strides[0]
         loop, blocks = _features_first(dtype.name, len(offsets), channels, features, len(lines), row, *steps)
     work = len(x) * prod(counts) * prod(kernel)
@@ -61,7 +61,7 @@ def direct_call(
     parts = min(len(lines), max(1, _UNITS * threads // (len(x) * blocks)))
     numbers = parts, -(-len(lines) // parts)
     call = loop.call(len(x) * blocks * parts, numbers, threads, costs.DRAFT_PRODUCT * work)
-    return DirectCall(call, laid, whole, (offsets, lines))
+    return DirectCall(call, kernel_order, whole, (offsets, lines))
 
 
 class DirectCall(NamedTuple):

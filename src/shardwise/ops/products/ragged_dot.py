@@ -82,9 +82,9 @@ def _check_groups(
     if not sizes.ndim:
         raise TypeError(f"{name} takes group_sizes of rank 1 or more: one size for each group.")
     roles = ragged_dims(numbers, lhs.ndim, rhs.ndim)
-    expected = (*[lhs.shape[d] for d in roles.prefix], sizes.shape[-1])
-    if sizes.ndim > 1 and sizes.shape != expected:
-        raise TypeError(f"{name} takes group_sizes [groups] or {expected} here, got shape {sizes.shape}.")
+    expected_shape = (*[lhs.shape[d] for d in roles.prefix], sizes.shape[-1])
+    if sizes.ndim > 1 and sizes.shape != expected_shape:
+        raise TypeError(f"{name} takes group_sizes [groups] or {expected_shape} here, got shape {sizes.shape}.")
     groups = sizes.shape[-1] if own_groups is None else own_groups
     if roles.contracts or roles.batches:
         if over:

@@ -129,39 +129,39 @@ class RaggedProduct:
         if len(at) > lead:
             self._cut_prefix(at[lead:], left, right, out)
         x, y, into = self.lhs[tuple(left)], self.rhs[tuple(right)], self.out[tuple(out)]
-        found = [(j, start, end) for j, (start, end) in enumerate(bounds) if start < end]
+        group_bounds = [(j, start, end) for j, (start, end) in enumerate(bounds) if start < end]
         if roles.contracts:
-            for j, start, end in found:
+            for j, start, end in group_bounds:
                 rows = _cut(x, lead + roles.ragged, start, end), _cut(y, lead + roles.rhs_ragged, start, end)
                 self._product(*rows, into[(*[slice(None)] * lead, j)], adds=len(at) > lead)
             return
         axis = lead + len(roles.dims[1][0]) + roles.lhs_free.index(roles.ragged)
-        overlap = any(one[2] > other[1] for one, other in pairwise(found))
+        overlap = any(one[2] > other[1] for one, other in pairwise(group_bounds))
         if overlap:
             into[...] = 0
         else:
-            edges = [0, *[edge for _, start, end in found for edge in (start, end)], into.shape[axis]]
+            edges = [0, *[edge for _, start, end in group_bounds for edge in (start, end)], into.shape[axis]]
             for start, end in zip(edges[::2], edges[1::2], strict=True):
                 _cut(into, axis, start, end)[...] = 0
         assert roles.group is not None
-        for j, start, end in found:
+        for j, start, end in group_bounds:
             matrix = y[(*[slice(None)] * (lead + roles.group), j)]
             self._product(_cut(x, lead + roles.ragged, start, end), matrix, _cut(into, axis, start, end), adds=overlap)
 
     def _cut_prefix(self, at: Ints, left: list[slice], right: list[slice], out: list[slice]) -> None:
         """Cut blocks to one position of each dim along which sizes differ."""
         lead, roles = self.lead, self.roles
-        (contracted, others), (batch, rhs_batch) = roles.dims
-        kept = (*batch, *roles.lhs_free)
+        (contracted_dims, others), (batch, rhs_batch) = roles.dims
+        kept_dims = (*batch, *roles.lhs_free)
         for k, d in zip(at, roles.prefix, strict=True):
             one = slice(k, k + 1)
             left[lead + d] = one
-            if d in kept:
-                out[lead + roles.contracts + kept.index(d)] = one
+            if d in kept_dims:
+                out[lead + roles.contracts + kept_dims.index(d)] = one
             if d in batch:
                 right[lead + rhs_batch[batch.index(d)]] = one
-            if d in contracted:
-                right[lead + others[contracted.index(d)]] = one
+            if d in contracted_dims:
+                right[lead + others[contracted_dims.index(d)]] = one
 
     def _product(self, x: Ndarray, y: Ndarray, out: Ndarray, adds: bool) -> None:
         """Write the product of one group, or add it to what is there."""

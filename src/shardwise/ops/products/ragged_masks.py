@@ -39,8 +39,8 @@ def masked_product(eqn: Equation) -> Program | None:
         return [do.dot_general(lhs, rhs, dimension_numbers=dims, out_sharding=None, **given)]
 
     with use_abstract_mesh(AbstractMesh((), ())):  # a device's values are typed without meshes
-        program, captured = trace_program(product, types)
-    return None if captured or program.outputs[0].aval != eqn.outputs[0].aval else program
+        program, captured_values = trace_program(product, types)
+    return None if captured_values or program.outputs[0].aval != eqn.outputs[0].aval else program
 
 
 def _with_masks(x: Any, sizes: Any, groups: int, dim: int, prefix: Ints) -> Any:

@@ -58,10 +58,10 @@ class RaggedDims:
     @property
     def prefix(self) -> Ints:
         """The dims of lhs along which `group_sizes` may differ."""
-        (contracted, _), (batch, _) = self.dims
+        (contracted_dims, _), (batch, _) = self.dims
         if self.batches:
             return batch[: batch.index(self.ragged)]
-        before = contracted if self.contracts else self.lhs_free
+        before = contracted_dims if self.contracts else self.lhs_free
         return (*batch, *before[: before.index(self.ragged)])
 
     @property

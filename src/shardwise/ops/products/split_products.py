@@ -141,5 +141,5 @@ def _round_to_kind(x: Ndarray, kind: str) -> Ndarray:
 def _to_tf32(x: Ndarray) -> Ndarray:
     """float32 with 10 bits of mantissa, rounded to even."""
     bits = x.view(np.uint32)
-    rounded = (bits + (np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1)))) & np.uint32(0xFFFFE000)
-    return np.where(np.isfinite(x), rounded.view(np.float32), x)
+    rounded_bits = (bits + (np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1)))) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(x), rounded_bits.view(np.float32), x)

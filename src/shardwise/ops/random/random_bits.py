@@ -107,10 +107,10 @@ random_seed_p = define_op(
 
 def random_seed(seeds: Any, dtype: KeyDtype = key_dtype) -> Array:
     """A key from each integer: int[...] -> key[...]. TypeError for other dtypes."""
-    made = bind(random_seed_p, seeds)
+    keys = bind(random_seed_p, seeds)
     if dtype == key_dtype:
-        return made
-    words = bind(random_unwrap_p, made)
+        return keys
+    words = bind(random_unwrap_p, keys)
     return ciphered_seed(words, dtype) if is_ciphered(dtype) else double_words(words, dtype)
 
 

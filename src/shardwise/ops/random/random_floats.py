@@ -68,11 +68,11 @@ def _parts(dtype: Any) -> tuple[np.dtype[Any], int, Ndarray, Ndarray]:
 def unit_floats_block(bits: Ndarray, dtype: Any) -> Ndarray:
     """A block of bits as floats in [0, 1): the high bits become the mantissa of a number in [1, 2), which loses 1."""
     word, mantissa, one, exponent = _parts(dtype)
-    unused = bits.dtype.type(8 * bits.dtype.itemsize - mantissa)
+    unused_bits = bits.dtype.type(8 * bits.dtype.itemsize - mantissa)
 
     def step(part: Ndarray, out: Ndarray) -> None:
         words = out.view(word)
-        np.right_shift(part, unused, out=words, casting="unsafe", dtype=part.dtype)
+        np.right_shift(part, unused_bits, out=words, casting="unsafe", dtype=part.dtype)
         np.bitwise_or(words, exponent, out=words)
         np.subtract(out, one, out=out)
 

@@ -43,8 +43,8 @@ def _program_of(function: Function, eqn: Equation) -> Program:
 @recent(1024)
 def _trace_function(function: Function, types: Types, params: ExactParams) -> Program:
     def results(*operands: Any) -> list[Any]:
-        found = function(*operands, **params)
-        return list(found) if isinstance(found, (list, tuple)) else [found]
+        outcome = function(*operands, **params)
+        return list(outcome) if isinstance(outcome, (list, tuple)) else [outcome]
 
     # A device's values are typed without meshes, whatever mesh is in context.
     with use_abstract_mesh(AbstractMesh((), ())):
