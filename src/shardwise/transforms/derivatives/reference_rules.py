@@ -29,11 +29,11 @@ def over_state(
     fun, fwd, bwd = custom.fun, custom.fwd, custom.bwd
     number = {id(r): i for i, r in enumerate(references)}
     places = [tree_map(lambda x: number.get(id(x), -1), a) for a in smooth]
-    passed = sum(n >= 0 for n in tree_leaves(places))
-    closed = [r.held() for r in references[passed:]]
+    passed_count = sum(n >= 0 for n in tree_leaves(places))
+    closed_values = [r.held() for r in references[passed_count:]]
 
     def run_holding(values: Sequence[Any], run: Callable[[], Any]) -> tuple[list[Any], Any]:
-        first = [*values, *closed]
+        first = [*values, *closed_values]
         with hold_references(references, first):
             result = run()
             last = [r.held() for r in references]
@@ -49,9 +49,13 @@ def over_state(
         return (last, out), residuals
 
     def backward(*args: Any) -> Any:
-        *known, (after, ct) = args
-        found = bwd(*known, ct)
-        return (_cotangents(after, found, places), *found) if isinstance(found, (tuple, list)) else found
+        *rule_args, (after, ct) = args
+        cotangents = bwd(*rule_args, ct)
+        return (
+            (_cotangents(after, cotangents, places), *cotangents)
+            if isinstance(cotangents, (tuple, list))
+            else cotangents
+        )
 
     with_state.__name__ = function_name(fun)
     return with_state, forward, backward

@@ -63,15 +63,15 @@ class LinearMap:
             given[i] = leaves[i].held() if has_tangent(self.in_types[i]) else host_zero(self.in_types[i])
         given = [tangent_in(t, x, "the linearized function") for t, x in zip(self.in_types, given, strict=True)]
         outs = eval_program(self.program, [*residuals, *[given[i] for i in self.ins]])
-        found = dict(zip(self.outs, outs, strict=True))
-        moved = [tangent_out(t, found.get(i)) for i, t in enumerate(self.out_types)]
-        count = len(moved) - len(self.references)
+        tangent_of = dict(zip(self.outs, outs, strict=True))
+        tangents_out = [tangent_out(t, tangent_of.get(i)) for i, t in enumerate(self.out_types)]
+        count = len(tangents_out) - len(self.references)
         for k, (i, _) in enumerate(self.references, count):
-            if has_tangent(self.in_types[i]) and found.get(k) is not given[i]:
-                leaves[i].store(moved[k])
+            if has_tangent(self.in_types[i]) and tangent_of.get(k) is not given[i]:
+                leaves[i].store(tangents_out[k])
         for i, kind, place in self.returned:
-            moved[i] = kind(moved[i]) if place is None else leaves[place]
-        return tree_unflatten(self.out_tree, moved[:count])
+            tangents_out[i] = kind(tangents_out[i]) if place is None else leaves[place]
+        return tree_unflatten(self.out_tree, tangents_out[:count])
 
     def pull(self, residuals: Sequence[Any], cotangent: Any, into: Sequence[Any] | None = None) -> Any:
         """A tuple of cotangents of the arguments from that of the result. `into`: per argument, what becomes of its cotangent."""
@@ -91,8 +91,8 @@ class LinearMap:
             leaves[i] = leaves[i].held()
         cts = [_cotangent_in(t, c) for t, c in zip(self.out_types[:count], leaves, strict=True)]
         cts += [None] * (len(self.out_types) - count)  # of the last arrays of Refs
-        found = pull_back(self.program, residuals, [cts[i] for i in self.outs])
-        by_input = dict(zip(self.ins, found, strict=True))
+        cotangents = pull_back(self.program, residuals, [cts[i] for i in self.outs])
+        by_input = dict(zip(self.ins, cotangents, strict=True))
         kinds = dict(self.references)
         for i in kinds:
             if by_input.get(i) is not None:
@@ -197,8 +197,8 @@ class VJP:
                 f"that of the arguments {self.in_tree}."
             )
         opaque = iter(self.opaque_residuals)
-        found = [next(opaque) if place is None else leaves[place] for place in self._places]
-        return [as_array(as_value(x)) for x in found]
+        residual_leaves = [next(opaque) if place is None else leaves[place] for place in self._places]
+        return [as_array(as_value(x)) for x in residual_leaves]
 
     def __call__(self, cotangent: Any) -> Any:
         return self._linear.pull(self._residuals(), cotangent)
@@ -247,8 +247,8 @@ def pull_function(linear: LinearMap, residuals: Sequence[Any], primals: Sequence
         return Partial(_Pull(linear), list(residuals))
     leaf_of = {id(p): i for i, p in enumerate(primals)}
     places = [leaf_of.get(id(r)) for r in residuals]
-    kept = set(places)
-    args_res = tree_unflatten(linear.in_tree, [p if i in kept else NotNeeded() for i, p in enumerate(primals)])
+    kept_places = set(places)
+    args_res = tree_unflatten(linear.in_tree, [p if i in kept_places else NotNeeded() for i, p in enumerate(primals)])
     opaque = [r for r, place in zip(residuals, places, strict=True) if place is None]
     return VJP(linear, places, list(args_res), opaque)
 
