@@ -129,9 +129,9 @@ def value(name: str, x: Any, position: int = 0) -> Value:
     return as_value(x)
 
 
-def number_value(name: str, x: Any, position: int = 0) -> Value:
+def number_value(name: str, x: Any) -> Value:
     """`x` as a value; TypeError for PRNG keys, too, which are no numbers."""
-    v = value(name, x, position)
+    v = value(name, x)
     check_numbers(name, v.dtype)
     return v
 
@@ -229,18 +229,16 @@ def has_several(axis: Any) -> TypeGuard[Iterable[Any]]:
     return isinstance(axis, Iterable) and getattr(axis, "ndim", 1) > 0  # type: ignore[arg-type]
 
 
-def canonical_axes(axis: Axis, ndim: int, name: str = "axis") -> tuple[int, ...]:
+def canonical_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """`axis` as a tuple counted from the front, None meaning all; ValueError for repeated or missing ones."""
     if axis is None:
         return tuple(range(ndim))
     if has_several(axis):
-        axes = tuple(canonical_axis(a, ndim, name) for a in axis)
+        axes = tuple(canonical_axis(a, ndim) for a in axis)
         if len(set(axes)) != len(axes):
-            raise ValueError(
-                f"duplicate value in {name!r}: {axis} has a repeated axis for an array of dimension {ndim}."
-            )
+            raise ValueError(f"duplicate value in 'axis': {axis} has a repeated axis for an array of dimension {ndim}.")
         return axes
-    return (canonical_axis(axis, ndim, name),)
+    return (canonical_axis(axis, ndim),)
 
 
 def insertion_axes(axis: Any, ndim: int) -> tuple[int, ...]:

@@ -49,9 +49,9 @@ def _numbers(n: int, m: int, dim: int, dtype: Any = _INT32) -> Array:
     return lax.broadcasted_iota(dtype, size, dim)
 
 
-def _rows_and_columns(n: int, m: int, dtype: Any = _INT32) -> tuple[Array, Array]:
+def _rows_and_columns(n: int, m: int) -> tuple[Array, Array]:
     """Row numbers as a column, column numbers as a row."""
-    return _numbers(n, m, 0, dtype), _numbers(n, m, 1, dtype)
+    return _numbers(n, m, 0), _numbers(n, m, 1)
 
 
 def _offset(k: Any, n: int, m: int) -> Value:

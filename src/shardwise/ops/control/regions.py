@@ -67,7 +67,7 @@ def _local_program(
     body.equations = []
     variables = []
     for var, (dims, vma) in zip(program.inputs, inputs, strict=True):
-        # Of the axes that the body's own types name, what comes in may vary over fewer: what all devices gathered is the same on all.
+        # Operands may vary over fewer axes than the body's own types name: a value that all devices have gathered is the same on all.
         local = Var(region.local_type(var.aval, dims).update(vma=vma.union(*dims)))
         variables.append(local)
         body.define(var, local, dims)
@@ -81,7 +81,6 @@ def _local_program(
 
 
 def settle_variance(
-    region: Any,
     build: Callable[[list[frozenset[str]]], tuple[Any, list[frozenset[str]]]],
     first: Sequence[frozenset[str]],
 ) -> Any:
@@ -125,9 +124,9 @@ def exchanged_axes(programs: Sequence[Program]) -> frozenset[str]:
 
 
 def disputed_axes(region: Any, programs: Sequence[Program], varying: frozenset[str]) -> tuple[str, ...]:
-    """Automatic axes over which a predicate varies, as copies of a value may, and over which what it decides on exchanges values.
+    """Automatic axes over which a predicate varies, as copies of a value may, and over which the programs it chooses exchange values.
 
-    All devices have to go the way of the first there: nobody wrote down that they go ways of their own.
+    Along these axes all devices follow the first one: the user did not write that they may differ.
     """
     open_axes = varying - region.manual
     return tuple(sorted(open_axes & exchanged_axes(programs))) if open_axes else ()

@@ -141,7 +141,7 @@ def _scan_partition(region: Any, eqn: Equation) -> None:
         local = local_program(region, body, inputs, [*carry_dims, *y_dims], loop)
         return local, [t.vma for t in local.out_types[:n]]
 
-    local = settle_variance(region, build, [a.aval.vma for a in carry])
+    local = settle_variance(build, [a.aval.vma for a in carry])
     outs = region.emit(scan_p, atoms, {**params, "body": local})
     for var, out, dims in zip(eqn.outputs, outs, [*carry_dims, *[((), *d) for d in y_dims]], strict=True):
         placement = region.placements.get(var, dims)
@@ -163,7 +163,7 @@ def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
         blocks.clear()
         for _ in order:
             given = [*consts, *carry]
-            carry = ()  # so that the list alone refers to what a step made
+            carry = ()  # so that only the list refers to the results of a step
             carry = step(given)
         return tuple(carry)
 

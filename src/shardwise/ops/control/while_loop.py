@@ -108,7 +108,7 @@ def _while_partition(region: Any, eqn: Equation) -> None:
         check_uniform("a while_loop", [test, step], varying_axes)
         return (test, step), [t.vma | varying_axes for t in step.out_types]
 
-    test, step = settle_variance(region, build, [a.aval.vma for a in carry])
+    test, step = settle_variance(build, [a.aval.vma for a in carry])
     params = {**eqn.params, "cond": test, "body": step}
     outs = region.emit(while_p, [*cond_atoms, *body_atoms, *carry], params)
     for var, out, d in zip(eqn.outputs, outs, dims, strict=True):
@@ -143,7 +143,7 @@ def _while_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
                 if not goes_on.item():
                     return tuple(carry)
                 given = [*body_args, *carry]
-                carry = ()  # so that the list alone refers to what a step made
+                carry = ()  # so that only the list refers to the results of a step
                 carry = step(given)
                 continue
             if mask is not None:

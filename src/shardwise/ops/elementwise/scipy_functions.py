@@ -234,7 +234,7 @@ _several_pointwise = later("shardwise.runtime.small", "several_pointwise")
 
 def _pair(name: str) -> Op:
     def kernel(env: Env, x: Ndarray) -> tuple[Ndarray, ...]:
-        (block,) = align_blocks(env, [x])
+        (block,) = align_blocks([x])
         wide = block.astype(np.float32) if x.dtype.itemsize < 4 else block
         with np.errstate(all="ignore"):
             results = [np.asarray(v).astype(x.dtype, copy=False) for v in special_ufunc(name)(wide)]

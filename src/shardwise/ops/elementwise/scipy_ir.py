@@ -26,15 +26,15 @@ def by_ufunc(w: Lanes, name: str, *operands: Lane, results: int = 1) -> list[Lan
     return each_by_ufunc(w, _UFUNCS + name, *operands, results=[kind] * results)
 
 
-def by_scipy(name: str, special: Write | None = None, kinds: str = "w") -> Emit:
-    """SciPy's function; ``special(w, result, *operands)`` gives what differs from it."""
+def by_scipy(name: str, special: Write | None = None) -> Emit:
+    """SciPy's function; ``special(w, result, *operands)`` corrects its result where ours differs."""
 
     def write(w: Lanes, *operands: Lane) -> Lane:
         wide = [w.convert(x, "float64") for x in operands]
         value = w.convert(by_ufunc(w, name, *wide)[0], operands[0].dtype)
         return value if special is None else special(w, value, *operands)
 
-    return Emit(write, kinds, cost=_COST)
+    return Emit(write, "w", cost=_COST)
 
 
 def nan_of_nans(w: Lanes, value: Lane, *operands: Lane) -> Lane:

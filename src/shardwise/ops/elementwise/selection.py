@@ -85,7 +85,7 @@ def _select(which: Ndarray, *cases: Ndarray) -> Ndarray:
 
 
 def _select_kernel(env: Env, *blocks: Ndarray) -> Ndarray:
-    return _select(*align_blocks(env, blocks))
+    return _select(*align_blocks(blocks))
 
 
 def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -243,7 +243,7 @@ def _clamp(low: Ndarray, x: Ndarray, high: Ndarray) -> Ndarray:
 
 
 def _clamp_kernel(env: Env, low: Ndarray, x: Ndarray, high: Ndarray) -> Ndarray:
-    return _clamp(*align_blocks(env, (low, x, high)))
+    return _clamp(*align_blocks((low, x, high)))
 
 
 _CLAMP_PUSHES = (

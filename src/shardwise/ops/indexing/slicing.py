@@ -76,12 +76,12 @@ def window_rule(shape: tuple[int, ...], sizes: tuple[int, ...], scalars: int) ->
     return Rule((dims, *((),) * scalars), (outs,), shape, kinds, cut)
 
 
-def cut_specs(name: str, in_types: Types, outs: Types) -> tuple[Spec, ...]:
+def cut_specs(in_types: Types, outs: Types) -> tuple[Spec, ...]:
     """Specs of results that keep the first operand's spec: a split dim may shrink to a size that its axes still divide."""
     operand, out = in_types[0], outs[0]
     for d, axes in enumerate(operand.spec):
         if axes and out.shape[d] != operand.shape[d]:
-            check_divisible(name, in_types, out, d, axes)
+            check_divisible("dynamic_slice", in_types, out, d, axes)
     return (operand.spec,) * len(outs)
 
 
@@ -158,7 +158,7 @@ dynamic_slice_p = define_op(
     kernel=slice_window,
     rule=lambda ins, outs, params: window_rule(ins[0].shape, outs[0].shape, len(ins) - 1),
     localize=lambda params, ins, outs: {**params, "slice_sizes": outs[0].shape},
-    explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
+    explicit=lambda ins, outs, params, rule: cut_specs(ins, outs),
     keys=HANDS_ON,
     indexed=_indexing_of,
     shown=Shown(absent={"wrap": lambda operands: (False,) * (operands - 1)}, change=_shown_params, parts=_slice_parts),

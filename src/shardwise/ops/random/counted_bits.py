@@ -138,7 +138,7 @@ def _threefry_type(word0: ShapedArray, word1: ShapedArray, counters: ShapedArray
 
 
 def _threefry_kernel(env: Env, *blocks: Ndarray, bit_width: int) -> Ndarray:
-    word0, word1, counters = align_blocks(env, blocks)
+    word0, word1, counters = align_blocks(blocks)
     x0, x1 = threefry.threefry_2x32(word0, word1, np.zeros((), np.uint32), counters)
     return np.bitwise_xor(x0, x1, out=x0).astype(BITS[bit_width], copy=False)
 

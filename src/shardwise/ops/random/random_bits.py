@@ -194,7 +194,7 @@ def _fold_in_type(keys: ShapedArray, data: ShapedArray) -> ShapedArray:
 
 
 def _fold_in_kernel(env: Env, keys: Ndarray, data: Ndarray) -> Ndarray:
-    return threefry.fold_in(*align_blocks(env, (keys, data)))
+    return threefry.fold_in(*align_blocks((keys, data)))
 
 
 random_fold_in_p = define_op(
@@ -371,7 +371,7 @@ def _bits_kernel(
     )
 
 
-# The kernel makes all bits itself; where a fused loop can make them among what is done with them, see `counted_bits`.
+# The kernel makes all bits at once. `counted_bits` is the form in which a fused loop makes them where they are used.
 random_block_p = define_op(
     "random_block",
     small=small_form("block", HASH_CALLS),

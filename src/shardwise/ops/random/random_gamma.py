@@ -92,7 +92,7 @@ def _accept_draws(draws: Draws, keys: Ndarray, d: Ndarray, c: Ndarray) -> Ndarra
 def _random_gamma_kernel(
     env: Env, keys: Ndarray, alpha: Ndarray, *, log_space: bool, partitionable: bool, generator: str
 ) -> Ndarray:
-    keys, alpha = align_blocks(env, (keys, alpha))
+    keys, alpha = align_blocks((keys, alpha))
     shape = np.broadcast_shapes(keys.shape, alpha.shape)
     keys, alpha = (np.broadcast_to(x, shape).reshape(-1) for x in (keys, alpha))
     draws = COUNTED_DRAWS if partitionable else HALVED_DRAWS

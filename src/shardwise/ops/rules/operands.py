@@ -213,7 +213,7 @@ def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None) -
 # -- ops -------------------------------------------------------------------------------------------------------------
 
 
-def align_blocks(env: Env, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
+def align_blocks(blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
     """Blocks that broadcast by NumPy's rules: blocks of rank-0 values receive size-1 dims after their loop dims."""
     ndim = max(b.ndim for b in blocks)
     if all(b.ndim == ndim for b in blocks):
@@ -267,7 +267,7 @@ def elementwise_op(
         return chosen if raw or not any(map(is_below_byte, dtypes)) else by_bytes(chosen)
 
     def kernel(env: Env, *blocks: Ndarray) -> Ndarray:
-        return ufunc_of(*[b.dtype for b in blocks])(*align_blocks(env, blocks))
+        return ufunc_of(*[b.dtype for b in blocks])(*align_blocks(blocks))
 
     return define_op(
         name,

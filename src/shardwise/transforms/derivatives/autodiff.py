@@ -107,7 +107,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         )
     references = references_among(fun, "jvp", primals)
     ts = [
-        reference_tangent(p.aval, t, "jax.jvp") if i in references else tangent_in(p.aval, array_of(t), "jax.jvp")
+        reference_tangent(p.aval, t) if i in references else tangent_in(p.aval, array_of(t), "jax.jvp")
         for i, (p, t) in enumerate(zip(ps, tangent_leaves, strict=True))
     ]
     flat, notes = _flat_function(fun, structure, has_aux, references)
@@ -224,14 +224,14 @@ def pullback(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -
     return out, f_vjp, notes[1], notes[3]
 
 
-def _check_scalar(out: Any, holomorphic: bool, name: str) -> Any:
+def _check_scalar(out: Any, holomorphic: bool) -> Any:
     leaves, structure = tree_flatten(out)
     if structure != tree_structure(0) or not hasattr(leaves[0], "aval"):
         raise TypeError(f"Gradient only defined for scalar-output functions. Output was {out!r}.")
     value = leaves[0]
     if value.ndim:
         raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {value.shape}.")
-    check_output(value, holomorphic, name)
+    check_output(value, holomorphic, "grad")
     return value
 
 
@@ -278,7 +278,7 @@ def value_and_grad(
             raise TypeError(
                 "Gradient only defined for scalar-output functions. Output has a Ref: return its array, ref[...]."
             )
-        value = _check_scalar(out, holomorphic, "grad")
+        value = _check_scalar(out, holomorphic)
         one = full_cotangent(value.aval, 1)
         grads = pull(tree_unflatten(tree_structure(out), [one]))
         gradient = tuple(grads) if isinstance(argnums, Iterable) else grads[0]

@@ -39,13 +39,13 @@ def array_of(x: Any) -> Any:
     return x.held() if is_reference(x) else x
 
 
-def reference_tangent(aval: ShapedArray, tangent: Any, what: str) -> Any:
+def reference_tangent(aval: ShapedArray, tangent: Any) -> Any:
     """The array of a tangent of a Ref to a value of type `aval`; None if it has no tangents."""
     if not has_tangent(aval):
         return None
     if not is_reference(tangent):
-        raise ValueError(f"{what}: the tangent of a Ref is a Ref of the same shape and dtype, got {tangent!r}.")
-    return tangent_in(aval, tangent.held(), what)
+        raise ValueError(f"jax.jvp: the tangent of a Ref is a Ref of the same shape and dtype, got {tangent!r}.")
+    return tangent_in(aval, tangent.held(), "jax.jvp")
 
 
 def store_last(reference: Reference, first: Any, last: Any) -> None:

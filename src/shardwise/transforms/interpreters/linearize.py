@@ -22,7 +22,6 @@ from shardwise.ir import (
     UndefinedPrimal,
     Var,
     bind,
-    current_trace,
     tracing,
 )
 from shardwise.ir.axis_scope import CHECK_VMA, LOCAL_DERIVATIVES
@@ -73,26 +72,21 @@ class LinearizedProgram:
 
 
 def linearize_flat(
-    fun: Callable[..., Sequence[Any]],
-    primals: Sequence[Any],
-    active: Sequence[bool] | None = None,
-    parent: Trace | None = None,
+    fun: Callable[..., Sequence[Any]], primals: Sequence[Any], active: Sequence[bool] | None = None
 ) -> LinearizedProgram:
     """Run `fun` (flat values to flat values) on `primals`, recording its linear part at `active` inputs."""
-    parent = parent or current_trace()
-    with tracing(parent):
-        linear = LinearTrace("linear")
-        trace = JVPTrace(linear)
-        chosen = [has_tangent(p.aval) and (active is None or active[i]) for i, p in enumerate(primals)]
-        entry_values = []
-        for p, is_chosen in zip(primals, chosen, strict=True):
-            entry_values.append(JVPTracer(trace, p, linear.new_arg(tangent_type(p.aval))) if is_chosen else p)
-        with tracing(trace):
-            outs = fun(*entry_values)
-        pairs = [trace.unwrap(o) for o in outs]
-        trace.closed = True
-        positions = tuple(i for i, (_, t) in enumerate(pairs) if t is not None)
-        program, residuals = linear.finish([pairs[i][1] for i in positions])
+    linear = LinearTrace("linear")
+    trace = JVPTrace(linear)
+    chosen = [has_tangent(p.aval) and (active is None or active[i]) for i, p in enumerate(primals)]
+    entry_values = []
+    for p, is_chosen in zip(primals, chosen, strict=True):
+        entry_values.append(JVPTracer(trace, p, linear.new_arg(tangent_type(p.aval))) if is_chosen else p)
+    with tracing(trace):
+        outs = fun(*entry_values)
+    pairs = [trace.unwrap(o) for o in outs]
+    trace.closed = True
+    positions = tuple(i for i, (_, t) in enumerate(pairs) if t is not None)
+    program, residuals = linear.finish([pairs[i][1] for i in positions])
     return LinearizedProgram(
         [p for p, _ in pairs], program, list(residuals), tuple(i for i, c in enumerate(chosen) if c), positions
     )

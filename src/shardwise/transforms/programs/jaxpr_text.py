@@ -19,11 +19,11 @@ def primitive_name(eqn: Equation) -> str:
     return jax_name(eqn.op) if name_of is None else name_of(eqn)
 
 
-def jaxpr_text(program: Program, source_info: bool = False) -> str:
-    """The whole program as text; `source_info` adds the user's line to each equation."""
+def jaxpr_text(program: Program) -> str:
+    """The whole program as text."""
     shared_programs = _shared_programs(program)
     used = used_in(program)
-    writer = _Writer(source_info, used)
+    writer = _Writer(used)
     writer.dropped = {v for eqn in program.equations for v in eqn.outputs} - used
     everywhere = config.dialect.jaxprs.shared_programs_name_each_other
     if everywhere:
@@ -85,7 +85,7 @@ def used_in(program: Program) -> set[Var]:
 
 def equation_text(eqn: Equation) -> str:
     """One equation by itself."""
-    return layout(_Writer(False, set(eqn.outputs)).equation(eqn))
+    return layout(_Writer(set(eqn.outputs)).equation(eqn))
 
 
 def literal_text(x: Literal) -> str:
@@ -97,10 +97,9 @@ def literal_text(x: Literal) -> str:
 
 
 class _Writer:
-    def __init__(self, source_info: bool, used: set[Var]) -> None:
+    def __init__(self, used: set[Var]) -> None:
         self.names: dict[Var, str] = {}
         self.count = 0
-        self.source_info = source_info
         self.used = used
         self.dropped: set[Var] = set()  # results of the outer program that nobody reads, which have no name
         self.shared: dict[int, str] = {}  # the names of programs that are written elsewhere, by identity
@@ -146,8 +145,6 @@ class _Writer:
         operands = [self.name(a) for a in eqn.inputs] or [""] * bool(eqn.outputs)
         params = self.params(eqn)
         name = primitive_name(eqn)
-        if self.source_info and eqn.source:
-            operands.append(f"# {eqn.source[0].rpartition('/')[2]}:{eqn.source[1]}")
         head = f"{left} = {name}" if left else name
         # A long list of operands goes on in a new line only where the line is full already.
         right = nest(2, *[d for i, operand in enumerate(operands) for d in (group(Break()) if i else " ", operand)])
