@@ -92,7 +92,7 @@ class _WindowReader(NamedTuple):
         pairs: Sequence[tuple[int, int]],
         wrap: bool | None,
     ) -> _WindowReader | None:
-        """What there is to know; None where rows are not read."""
+        """The reader for operands of this kind; None where they have no rows to read."""
         dims = tuple((d, start.dtype) for d, start in starts.items())
         plan = _read(operand.shape, lead, dims, tuple(sizes), tuple(index_shape), tuple(pairs), wrap is None)
         if plan is None:
@@ -128,7 +128,7 @@ class _Read(NamedTuple):
         ones: dims that starts get at their end, to broadcast to `places`.
         places: the shape of the positions.
         dtype: the type of their numbers.
-        counts: of what `first_rows` adds.
+        counts: the argument of `first_rows`, whose numbers are added to the positions'; empty where nothing is.
         grid: the dims that numbers count in.
         table: the shape of the table.
         run: rows that are read at each position.
@@ -196,35 +196,47 @@ def _read(
     return _Read(indexed_dims, (1,) * last, places, dtype, counts, grid, (rows, rest), width, (*loops, *window))
 
 
+class MappedPositions(NamedTuple):
+    """Positions of rows: an operand's first dims are those that positions count along, and those that go with the positions' dims.
+
+    Attributes:
+        columns: the positions' numbers along each of `dims`: ``loops + batch``, of one shape; a loop has extent 1 where its rounds agree.
+        dims: the operand's dims that positions count along.
+        pairs: dims of the operand, with the dim of the positions that each goes with.
+        wrap: negative numbers count from the end.
+        clip: numbers out of bounds are clamped; without it their rows are left out.
+    """
+
+    columns: Sequence[Ndarray]
+    dims: Sequence[int]
+    pairs: Sequence[tuple[int, int]]
+    wrap: bool
+    clip: bool
+
+    @property
+    def dim_count(self) -> int:
+        """How many of the operand's dims come before a row's."""
+        return len(self.dims) + len(self.pairs)
+
+    def loops(self, operand: Ndarray, lead: int, updates: Ndarray) -> Ints:
+        """The extents of the loops over operand, positions and updates."""
+        return np.broadcast_shapes(operand.shape[:lead], self.columns[0].shape[:lead], updates.shape[:lead])
+
+
 def combined_mapped_rows(
-    operand: Ndarray,
-    lead: int,
-    columns: Sequence[Ndarray],
-    dims: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-    updates: Ndarray,
-    ufunc: Any,
-    *,
-    wrap: bool,
-    clip: bool,
-    owned: bool,
+    operand: Ndarray, lead: int, positions: MappedPositions, updates: Ndarray, ufunc: Any, *, owned: bool
 ) -> Ndarray | None:
     """`operand` with rows of `updates` put or combined into it, as `combined_rows` does; None as in `mapped_rows`.
 
-    The operand's first dims are those that positions count along, `dims`, and those that go with dims of the positions, in `pairs`.
-    `columns` (``loops + batch``, of one shape) are the positions' numbers, `updates` is ``loops + batch + row``. Extents of loops are 1
-    where all have the same. `owned`: the operand may be written over.
+    `updates` is ``loops + batch + row``. `owned`: the operand may be written over.
     """
-    loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
-    first = len(dims) + len(pairs)
-    if row := loops_in_rows(operand, lead, first, columns[0].shape, updates, loops, owned):
+    loops, first, batch = positions.loops(operand, lead, updates), positions.dim_count, positions.columns[0].shape
+    if row := loops_in_rows(operand, lead, first, batch, updates, loops, owned):
         operand = np.broadcast_to(operand, (*loops, *operand.shape[lead:]))
-        into = row.move_loops_in(operand, lead + first), row.move_loops_in(updates, columns[0].ndim)
-        out = combined_mapped_rows(
-            into[0], lead, columns, dims, pairs, into[1], ufunc, wrap=wrap, clip=clip, owned=owned
-        )
+        into = row.move_loops_in(operand, lead + first), row.move_loops_in(updates, len(batch))
+        out = combined_mapped_rows(into[0], lead, positions, into[1], ufunc, owned=owned)
         return None if out is None else row.move_loops_out(out, lead + first)
-    combiner = mapped_combiner(operand, lead, columns, dims, pairs, updates, ufunc, wrap=wrap, clip=clip)
+    combiner = mapped_combiner(operand, lead, positions, updates, ufunc)
     if combiner is None:
         return None
     work = combiner.memory(operand, owned)
@@ -263,23 +275,14 @@ class MappedCombiner(NamedTuple):
 
 
 def mapped_combiner(
-    operand: Ndarray,
-    lead: int,
-    columns: Sequence[Ndarray],
-    dims: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-    updates: Ndarray,
-    ufunc: Any,
-    *,
-    wrap: bool,
-    clip: bool,
+    operand: Ndarray, lead: int, positions: MappedPositions, updates: Ndarray, ufunc: Any
 ) -> MappedCombiner | None:
     """How `combined_mapped_rows` combines rows with an operand of this shape and strides, none of whose loops become parts of rows.
 
     The columns of the combiner are those of the positions, and behind them the one of where each table begins.
     """
-    loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
-    first, core = len(dims) + len(pairs), operand.shape[lead:]
+    columns, dims, pairs, wrap, clip = positions
+    loops, first, core = positions.loops(operand, lead, updates), positions.dim_count, operand.shape[lead:]
     shape, places, rest = loops + core, loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
     if prod(places) * rest < COMBINED_FEWEST or dtype not in POSITIONS or rows >= 1 << 31 or not rows:

@@ -17,7 +17,13 @@ from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.split_dims import OwnParts, cut, move_axes_in, own_parts, reduce_axes
-from shardwise.ops.indexing.mapped_rows import MappedCombiner, combined_mapped_rows, loops_in_rows, mapped_combiner
+from shardwise.ops.indexing.mapped_rows import (
+    MappedCombiner,
+    MappedPositions,
+    combined_mapped_rows,
+    loops_in_rows,
+    mapped_combiner,
+)
 from shardwise.ops.indexing.one_window import OneWindow
 from shardwise.ops.indexing.row_loops import RowCombiner, row_combiner
 from shardwise.ops.indexing.row_places import PositionDims
@@ -350,16 +356,21 @@ class _AsRows(NamedTuple):
         count = len(self.columns)
         return math.prod(self.shape[:count]), math.prod(self.shape[count:])
 
+    @property
+    def positions(self) -> MappedPositions:
+        """Where the rows lie in an operand with loops and pairs."""
+        clip = self.how.mode is GatherScatterMode.CLIP
+        return MappedPositions(
+            self.columns, self.how.numbers.scatter_dims_to_operand_dims, self.pairs, self.how.wrap, clip
+        )
+
     def tables(self, operand: Ndarray, updates: Ndarray) -> MappedCombiner | None:
         """How rows are combined with the tables of all loops; None where no code does it, or some loops become parts of rows."""
-        lead, numbers, mode, _, wrap, ufunc, _ = self.how
-        dims, columns = numbers.scatter_dims_to_operand_dims, self.columns
-        loops = np.broadcast_shapes(*(x.shape[:lead] for x in (operand, columns[0], updates)))
-        first, column = len(dims) + len(self.pairs), columns[0].shape
+        lead, positions, column = self.how.lead, self.positions, self.columns[0].shape
+        loops, first = positions.loops(operand, lead, updates), positions.dim_count
         if any(loops_in_rows(operand, lead, first, column, updates, loops, is_owned) for is_owned in (False, True)):
             return None
-        clip = mode is GatherScatterMode.CLIP
-        return mapped_combiner(operand, lead, columns, dims, self.pairs, updates, ufunc, wrap=wrap, clip=clip)
+        return mapped_combiner(operand, lead, positions, updates, self.how.ufunc)
 
     def combiner(self, dtype: np.dtype[Any], updates: Ndarray) -> tuple[RowCombiner | None, list[Ndarray], Ndarray]:
         """How rows are combined with such a table, with the columns and the rows."""
@@ -403,16 +414,9 @@ def _scatter_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarra
     if as_rows is None:
         return None
     lead, numbers, mode, unique, wrap, ufunc, is_owned = as_rows.how
-    dims, clip, columns, shape = (
-        numbers.scatter_dims_to_operand_dims,
-        mode is GatherScatterMode.CLIP,
-        as_rows.columns,
-        as_rows.shape,
-    )
     if as_rows.pairs or as_rows.has_loops:
-        return combined_mapped_rows(
-            operand, lead, columns, dims, as_rows.pairs, updates, ufunc, wrap=wrap, clip=clip, owned=is_owned
-        )
+        return combined_mapped_rows(operand, lead, as_rows.positions, updates, ufunc, owned=is_owned)
+    dims, shape, clip = numbers.scatter_dims_to_operand_dims, as_rows.shape, mode is GatherScatterMode.CLIP
     work = operand if is_owned and operand.flags.c_contiguous else row_major(operand)
     table = work.reshape(as_rows.table)
     combiner, columns, rows = as_rows.combiner(table.dtype, updates)
