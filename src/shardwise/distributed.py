@@ -131,7 +131,7 @@ def _join(limit: float, patience: float, start: float) -> comm.World:
 def _gather(
     at: tuple[str, int], count: int, rank: int, bind: tuple[str, int] | None, seconds: float
 ) -> CoordinatorLinks:
-    """Meet the other processes. What this one lacks is found out before the others are kept waiting."""
+    """Meet the other processes. Missing libraries are found first, so that the others do not wait in vain."""
     try:
         check_gathers()
     except ImportError as error:

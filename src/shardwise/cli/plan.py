@@ -233,7 +233,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _may_be_of_values(error: BaseException) -> bool:
-    """Whether zeros in place of values may have led to it. What this library refuses it refuses by types."""
+    """Whether zeros in place of values may have led to the error. Errors of this library depend on types alone."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = bool(frames) and Path(frames[-1].filename).is_relative_to(Path(__file__).parents[1])
     return isinstance(error, _OF_VALUES) and not ours

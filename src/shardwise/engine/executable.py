@@ -295,7 +295,7 @@ class Executable(LoweredProgram):
         return constants["call"]
 
     def _argument_lines(self, i: int, have: str, constants: dict[str, Any]) -> list[str]:
-        """What takes from argument `i` the block, or the whole value, that the program runs on."""
+        """The lines of `call` that take the block, or the whole value, for the program from argument `i`."""
         form = self._forms[i]
         if form is None or have == "dense":
             return [

@@ -83,7 +83,7 @@ def basic_data(x: ArrayImpl, index: Any) -> np.ndarray[Any, Any]:
 
 
 def basic_form(index: Any) -> Any:
-    """What the type and the layout of ``x[index]`` depend on of an index without arrays, as a key; None for others."""
+    """The key of an index without arrays: all that the type and the layout of ``x[index]`` depend on. None for other indices."""
     if type(index) is int:
         return int
     form: list[Any] = []

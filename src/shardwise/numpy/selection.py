@@ -198,7 +198,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if size is None:
         found = np.nonzero(concrete(x, "the argument of nonzero without size="))
         x = primal_of(x)
-        # The indices are placed on the devices of `a`, and take part in promotion with what would fill them up.
+        # The indices are placed on the devices of `a`, and take part in promotion with the fill value.
         if found[0].size and (getattr(x, "committed", False) or fill_value is not None):
             return nonzero(x, size=found[0].size, fill_value=fill_value)
         return tuple(asarray(i.astype(index)) for i in found)

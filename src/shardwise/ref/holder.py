@@ -128,7 +128,7 @@ class Ref(Reference, ViewedPlace):
 
 
 class ConstantRef(Ref):
-    """A Ref that no derivative goes through: of what is written to it, it keeps the values alone."""
+    """A Ref that no derivative goes through: it drops the tangents of values that are written to it."""
 
     __slots__ = ()
 

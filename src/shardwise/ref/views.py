@@ -92,7 +92,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Again:
-    """Makes a view again, by the steps from the Ref: the method of each, and what it is given, without the arrays in indices."""
+    """Makes a view again by the steps from its Ref: each a method and its argument, without the arrays in indices."""
 
     steps: tuple[tuple[str, Any], ...]
 

@@ -21,7 +21,7 @@ from shardwise.scipy import trends
 
 __all__ = ["csd", "istft", "stft", "welch"]
 
-# What `boundary` puts before and behind the samples x, h of them on each side.
+# The padding of the samples `x` by name of `boundary`; widths are those of each side.
 _BOUNDARIES: dict[str | None, Callable[[Any, list[tuple[int, int]]], Any]] = {
     "even": lambda x, widths: jnp.pad(x, widths, "reflect"),
     "odd": lambda x, widths: jnp.pad(x, widths, "reflect", reflect_type="odd"),

@@ -120,7 +120,7 @@ def _partition(region: Any, eqn: Equation) -> None:
             params["axes"] = tuple(region.grid.names)
         else:
             atom = region.reshard(atom, have or whole, whole, operand.aval)
-            # Of copies that differ the host sees the first one; what devices compute by themselves it gets from each.
+            # Where copies of a value differ the host sees the first one; in manual mode it sees the value of each device.
             if copies := tuple(sorted(atom.aval.vma - region.manual)):
                 atom = region.emit(first_replica, [atom], {"axes": copies})[0]
         atoms.append(atom)
@@ -439,7 +439,7 @@ def debug_callback(
     With `partitioned` it is called per device with the device's part of sharded operands, so that nothing is gathered.
 
     Raises:
-        JaxRuntimeError: the callback raised, in a program; called eagerly, what it raised itself.
+        JaxRuntimeError: the callback raised inside a compiled program. Called eagerly, its own error comes through.
     """
     if not callable(callback):
         raise TypeError(

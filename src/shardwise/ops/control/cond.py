@@ -133,7 +133,7 @@ class _BranchKernel:
         return self._apart(index, blocks, free)
 
     def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
-        """The results, written over blocks that nothing but the list can reach: not of what is not in `free`."""
+        """The results. They may overwrite the blocks at positions `free`, which only the list refers to."""
         index = blocks[0]
         if index.size != 1:
             del blocks[0]
@@ -196,7 +196,7 @@ cond_p = define_op(
 def _unify_branches(
     bodies: Sequence[Body], num_operands: int, true_first: bool
 ) -> tuple[tuple[Program, ...], list[Any]]:
-    """The branches with the same inputs: what any of them captured, then the operands; and the captured values."""
+    """The branches with equal inputs (the values that any branch captured, then the operands), and the captured values."""
     captured_consts: dict[int, Any] = {}
     for body in reversed(bodies) if true_first else bodies:
         captured_consts.update((id(c), c) for c in body.consts)

@@ -155,7 +155,7 @@ def _narrow_quotient(w: Lanes, parts: tuple[Lane, Lane, Lane, Lane]) -> Lane:
 
 
 def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost_lanes: Lane, quotient: tuple[Lane, Lane]) -> tuple[Lane, Lane]:
-    """The parts of a `quotient` that are `lost` as NaN: over zero, of infinite values, or over infinite ones."""
+    """The parts of a `quotient` that are `lost_lanes` as NaN: over zero, of infinite values, or over infinite ones."""
     infinite = [w.compare("eq", w.abs(v), w.like(math.inf, v)) for v in parts]
     far, away = (w.binary("or", x, y) for x, y in (infinite[:2], infinite[2:]))
     given, over = (w.binary("and", is_finite(w, x), is_finite(w, y)) for x, y in (parts[:2], parts[2:]))

@@ -1,7 +1,7 @@
 """Derivatives of the logarithm of the normal distribution function: the first, h = phi / Phi, and minus the second, h (h + x).
 
-In double precision. Far below zero h is -x - 1/x + ..., and h + x what is left of two large numbers: there the asymptotic series of
-Mills' ratio gives it (its coefficients are OEIS A000698).
+All of it is computed in double precision. Far below zero h is -x - 1/x + ..., so that h + x cancels almost wholly: there the asymptotic
+series of Mills' ratio gives h + x (its coefficients are OEIS A000698).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def gather_kernel(
     del promises
     numbers = dimension_numbers
     if not all(slice_sizes[d] for d in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)):
-        # Windows of no elements where the result has some: beyond the end of an empty dim. One of fill values is in their place.
+        # The windows are empty although the result is not: they lie beyond the end of an empty dim. A window of fill values replaces them.
         operand = _fill_window(env, operand.dtype, slice_sizes, mode, fill_value, operand_axes)
         slice_sizes = tuple(n or 1 for n in slice_sizes)
         indices, mode, operand_axes = np.zeros_like(indices), GatherScatterMode.CLIP, None

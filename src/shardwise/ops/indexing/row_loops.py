@@ -72,7 +72,7 @@ def combined_rows(
 
 
 class RowCombiner(NamedTuple):
-    """How rows are combined with a table, and what with.
+    """A compiled call that combines rows with a table.
 
     Attributes:
         call: the call, on the addresses of the table, the rows and the columns.
@@ -324,8 +324,8 @@ def _combining_names(form: PositionForm) -> tuple[str, ...]:
 
 
 class _CombinedRun:
-    """What a unit of a combining loop works on: some columns of a run of rows, `begin` to `end`, and the table for that run. Of its rows
-    those whose number, modulo a power of two, is the unit's.
+    """The share of one unit of a combining loop: columns `begin` to `end` of a run of rows, and the table for that run. The unit takes
+    the rows whose number, modulo a power of two, is its own.
     """
 
     def __init__(self, w: Function, unit: str, dtype: str) -> None:

@@ -56,7 +56,7 @@ def _nothing(i: str, k: str) -> None:
 
 
 class _Upper:
-    """The transpose of the factor: its rows are columns of the matrix, and dense. What lies left of its diagonal says nothing."""
+    """The transpose of the factor: its rows are columns of the matrix, and dense. Elements left of its diagonal are not used."""
 
     def __init__(self, w: Writer, n: int, dtype: str, width: int, place: str) -> None:
         self.w, self.n, self.dtype, self.width, self.place = w, n, dtype, width, place

@@ -173,7 +173,7 @@ class _Unit:
         self.form = form
         self.w = Function(form.lanes, _NUMBERS, _POINTERS)
         self.bytes = itemsize(form.part)
-        # Of what has its parts exchanged the transform is the inverse one of the rest, with its parts exchanged.
+        # With real and imaginary parts exchanged on the way in and on the way out, a transform is the inverse one.
         self.halves = (form.lanes * self.bytes, 0) if form.inverse else (0, form.lanes * self.bytes)
 
     def function(self) -> Function:

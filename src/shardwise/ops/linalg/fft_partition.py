@@ -142,7 +142,7 @@ def fft_partition(region: Any, eqn: Equation) -> None:
 
 
 def _along_split(region: Any, eqn: Equation, have: DimAxes) -> None:
-    """One transform along a split dim, of devices with each other, where these can share out what they hold."""
+    """A transform along a split dim that the devices compute together, if their parts can be exchanged evenly."""
     (operand,), (out,), kind = eqn.inputs, eqn.outputs, eqn.params["fft_type"]
     dim, sizes = operand.aval.ndim - 1, region.sizes_of(have[-1])
     alone = len(eqn.params["fft_lengths"]) == 1 and kind in (type(kind).FFT, type(kind).IFFT)

@@ -1,7 +1,8 @@
 """Linear algebra on one small matrix whose elements are lanes: each lane has a matrix of its own, so there are no branches.
 
-Comes in: a writer, and matrices as lists of rows. Goes out: such, and for what may fail a bool, `odd`: the lanes whose results do not
-hold, because a pivot is zero or NaN or a length leaves the range of its type. Loops over rows and columns are spelled out.
+In: a writer, and matrices as lists of rows. Out: matrices in that form. An algorithm that can fail also returns a bool, `odd`: true in the
+lanes whose results do not hold, because a pivot is zero or NaN or a length leaves the range of its type. Loops over rows and columns are
+spelled out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _IN_RANGE = {"float32": (1e-15, 1e15), "float64": (1e-140, 1e140)}  # of element
 _SAFE = {
     "float32": (1e-30, 1e30),
     "float64": (1e-290, 1e290),
-}  # where a product has lost nothing, and its logarithm does for those of its factors
+}  # in this range a product of pivots neither overflows nor underflows: one logarithm serves for those of its factors
 Matrix = list[Row]
 
 

@@ -39,7 +39,7 @@ def lu_flops(m: float, n: float) -> float:
 
 
 def svd_flops(m: float, n: float) -> float:
-    """Those of a square matrix, most of which what is left of a taller one takes as well, once its rows are joined."""
+    """The work of an SVD, n**3 for a square matrix. A tall matrix is reduced to a square one, which takes `_SQUARE` times as much again."""
     least = min(m, n)
     return (max(m, n) * least**2 + _SQUARE * least**3) / (1 + _SQUARE)
 

@@ -2,8 +2,8 @@
 
     out[n, place, o] = sum over channels, taps of  x[n, channel, place + tap] * w[o, channel, tap]
 
-Channels and taps are the depth of one matrix product; a cacheful of it at a time is laid out as the operand lies in memory, and what
-the pieces come to is added up in an order that does not depend on threads.
+Channels and taps are the depth of one matrix product. A cacheful of it at a time is laid out as the operand lies in memory, and the
+pieces' products are added up in an order that does not depend on threads.
 """
 
 from __future__ import annotations

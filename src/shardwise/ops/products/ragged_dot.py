@@ -150,7 +150,7 @@ def _ragged_compile(env: Env, in_types: Types, out_types: Types, params: Params)
 
 
 def _ragged_workspace(in_types: Types, out_types: Types, params: Params) -> int:
-    """What a group takes where all have one size."""
+    """The bytes that the product of one group needs, if all groups have the same size."""
     return product_workspace(in_types[0], in_types[1], out_types[0]) // _groups_of(in_types, params).total
 
 

@@ -1,7 +1,7 @@
 """The kernel of `ragged_dot_general`: one product for the rows of each group, written to where they lie in the result.
 
 Group i has the positions from the sum of the sizes before it on, up to the sum with its own, both in the type of the sizes and cut to
-what there is. Sizes below zero make groups overlap: a row of several groups is the sum of its products.
+the existing rows. Sizes below zero make groups overlap: a row of several groups is the sum of its products.
 """
 
 from __future__ import annotations

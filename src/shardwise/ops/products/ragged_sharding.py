@@ -18,8 +18,8 @@ def dims_of(in_types: Types, params: Params) -> RaggedDims:
 
 
 def ragged_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """As of `dot_general`. A split ragged dim is cut where the device's part begins, and of split groups each device computes its own:
-    results where each group has one, else what its groups add."""
+    """The rule of `dot_general`. A split ragged dim is cut where the device's part begins. If groups are split, each device computes its
+    own: their results where each group has one, else their part of the sum."""
     roles = dims_of(in_types, params)
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = roles.dims
     left, right = [""] * in_types[0].ndim, [""] * in_types[1].ndim

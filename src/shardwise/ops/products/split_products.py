@@ -99,7 +99,7 @@ def by_algorithm(
         part = product(lefts[i], rights[j], wide)
         rest = part if rest is None else rest + part
     total = product(lefts[0], rights[0], wide)
-    if rest is not None:  # which says nothing of infinities: these times what zeros leave are NaNs
+    if rest is not None:  # only finite sums: infinities times the zeros of a remainder give NaNs
         total = np.where(np.isfinite(total), total + rest, total)
     total = _round_to_kind(total, steps.total) if narrow else total
     return total if total.dtype == dtype else total.astype(dtype)

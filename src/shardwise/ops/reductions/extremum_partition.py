@@ -2,7 +2,7 @@
 
 Comes in: an equation whose reduced dim is split. Goes out: local equations and two all-reduces: one for the extremum of all
 parts, one for its first position (NaN is the extremum of both ops). A dim that the axes do not divide is searched in its frame, whose
-other rows hold what no value is beyond: where one of them wins, all values are equal to it, and the first is the answer.
+padding rows hold the type's extreme value: if one of them wins, all values equal it, and the first position is the answer.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class _WindowLoop:
             return combination
 
         def element(number: int, offset: Ints) -> Var:
-            """The reduction along the first `number` dims of what lies at an offset along the others."""
+            """The reduction along the first `number` dims, at one offset along the others."""
             if not number:
                 return self._offsets.setdefault(offset, Var(out))
             d, size, stride, gap = steps[number - 1]

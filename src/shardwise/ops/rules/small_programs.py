@@ -1,7 +1,7 @@
 """Ops that small programs hold as programs of other ops.
 
-Comes in: a function that binds those ops. Goes out: a `SmallForm`. The function gives what the op's kernel gives: the same bits where these
-do not depend on the order of a sum.
+In: a function that binds those ops. Out: a `SmallForm`. The function has the results of the op's kernel, bit for bit except where a sum's
+order matters.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ merge dims into one before them that the axes do not divide.
     f32[15@x, 2] -> f32[30]            on 8 devices: of its frame of 16 rows, then the first 30 of 32
 
 Comes in: an equation of a reshape. Goes out: slices of the first dim, reshapes that keep the split, and a concatenation; or the reshape
-of the frame, and the slice of what it holds.
+of the frame, and the slice that holds the value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def reshape_partition(region: Any, eqn: Equation) -> None:
 
 
 def _in_frame(region: Any, eqn: Equation) -> bool:
-    """Reshape the frame of a dim into which others are merged, if the operand has one; then cut what lies in it."""
+    """Reshape the frame of a dim into which others are merged, if the operand has one; then cut the value out of it."""
     (x,), (out,) = eqn.inputs, eqn.outputs
     rule = eqn.op.sharding_rule((x.aval,), (out.aval,), eqn.params)
     dims = {fs[0]: d for d, fs in enumerate(rule.inputs[0]) if len(fs) == 1}

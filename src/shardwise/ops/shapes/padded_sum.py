@@ -106,7 +106,7 @@ class _Part:
                 np.add(here, value, out=here)
 
     def choose_write(self, env: Env, xs: Sequence[Ndarray], out: Ndarray) -> Write:
-        """What writes it for blocks that lie as these do: a loop of ours, or NumPy where that is as fast."""
+        """The function that writes the cell for blocks with these strides: a compiled loop, or NumPy where that is as fast."""
         from shardwise.runtime.fused import GroupKernel, fits  # start-up time: the compiler of loops
 
         if not self.parts or not fits(ShapedArray((), out.dtype), "iufc"):
@@ -125,7 +125,7 @@ class _Part:
         return write
 
     def _views(self, xs: Sequence[Ndarray], out: Ndarray) -> list[Ndarray]:
-        """Of the operands what reaches the cell, repeated on devices that share it, and the cell."""
+        """The operands' parts that reach the cell, repeated on devices that share it, and the cell."""
         here = out[(..., *self.at)]
         return [*[np.broadcast_to(xs[i][(..., *part)], here.shape) for i, part in self.parts], here]
 
@@ -148,7 +148,7 @@ def _compile_sum(env: Env, in_types: Types, out_types: Types, params: Params) ->
     all_cells = cells(shape, tuple(t.shape for t in in_types), params["configs"])
     # Where an operand does not reach, zeros are added, so that no sum is -0.0.
     parts = [_Part(at, parts, zero if len(parts) < len(in_types) else None) for at, parts in all_cells]
-    # By how the operands lie: the bytes that NumPy has written so far, then what writes each cell.
+    # Per strides of the operands: first the bytes that NumPy has written so far, later the functions that write each cell.
     writes = Bounded[tuple[tuple[Shape, Shape], ...], int | list[Write]](LAYOUTS)
 
     def find_writes(xs: Sequence[Ndarray], out: Ndarray) -> list[Write] | None:

@@ -93,7 +93,7 @@ def lbfgs(
 
 
 def _direction(s: dict[str, Any]) -> Any:
-    """Minus the gradient times the estimate of the Hessian's inverse, by two loops over what is kept."""
+    """Minus the gradient times the estimate of the Hessian's inverse, by two loops over the kept steps."""
     kept = len(s["rho"])
     known = jnp.minimum(s["nit"], kept)
 

@@ -46,8 +46,8 @@ def updated_input(program: Program, result: Atom) -> tuple[int | None, _Holds]:
 def hold_back(body: Program, inputs: tuple[int | None, ...]) -> DerivedProgram:
     """The body with a bool scalar in front of its inputs: where it is false, `results` says which outputs are the old values.
 
-    That holds of outputs that are updates of their entry of `inputs`, positions of the body's. What else the body computes of such a
-    value is of no use where the scalar is false.
+    That holds for outputs that update their entry of `inputs`, which are positions among the body's. Other results that the body computes
+    from such a value mean nothing where the scalar is false.
     """
     updates = [updated_input(body, out) for out in body.outputs]
     results = [i is not None and place == i for (place, _), i in zip(updates, inputs, strict=True)]

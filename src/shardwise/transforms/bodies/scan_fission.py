@@ -71,7 +71,7 @@ class _Cut:
         self.ys = body.outputs[num_carry:]
         self.unsized: set[Equation] = set()  # sums of products, and the products: neither is made step by step
         self.sums = self._sums()
-        # What devices tell each other, and its operands, which reduce at once what is then summed over devices.
+        # Operands of collectives: a device reduces them within the step, before they are summed over devices.
         exchanged_values: set[Any] = {a for e in body.equations if e.op.collective is not None for a in e.inputs}
         steady: set[Any] = set(self.consts)
         early: set[Any] = {*self.consts, *self.xs}
@@ -101,7 +101,7 @@ class _Cut:
                 self.after.append(e)
         self.loop.reverse()
         self.after.reverse()
-        # From the loop to what comes after it: values, and carries as they enter.
+        # Values that equations after the loop read from it: results, and carries as they enter a step.
         inside = {*self.carry, *[v for e in self.loop for v in e.outputs]}
         used = [a for e in self.after for a in e.inputs] + list(self.ys) + list(self.sums.values())
         self.stacked = tuple(dict.fromkeys(a for a in used if isinstance(a, Var) and a in inside))
@@ -114,7 +114,7 @@ class _Cut:
         self.fixed = tuple(v for e in self.before for v in e.outputs if v in wanted_atoms and v in steady)
 
     def _keep_spreads(self) -> None:
-        """Leave in the loop what is computed again sooner than read: a row that comes of a number, say."""
+        """Leave cheap values in the loop: recomputing a row that is made from a number, say, is faster than reading it."""
         read = {*self.ys, *self.sums.values()}
         for e in reversed(self.before):
             result_size = max(v.aval.size for v in e.outputs)
@@ -172,7 +172,7 @@ class _Cut:
         return e.op.calls_user or (self._plain(e) and all(v.aval.nbytes <= costs.HOISTED_BYTES for v in e.outputs))
 
     def _plain(self, e: Equation) -> bool:
-        # A barrier keeps recomputed values from being computed early. What devices tell each other stays where the partitioner put it.
+        # A barrier keeps recomputed values from being computed early. Collectives stay where the partitioner put them.
         moves = e.op is not optimization_barrier_p and e.op.collective is None and _says_where(e)
         return moves and not any(True for _ in subprograms(e.params))
 

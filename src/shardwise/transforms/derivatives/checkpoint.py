@@ -146,7 +146,7 @@ class _CheckpointedFunction:
     static_names: tuple[str, ...]
 
     def call(self, given: _Arguments) -> Any:
-        """The function's results; arguments that are references are closed over, and what references hold is state."""
+        """The function's results. References among the arguments are closed over; their arrays are state."""
         closure = close_over((given.rest, given.kwargs))
         if closure is not None:
             (own, keywords), rebuild = closure

@@ -24,7 +24,7 @@ TracedProgram = tuple[Program, list[Any]]  # a program, and its captured values
 
 
 def _closure_converted(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """`closure_convert` of integers, too: rules of derivatives run after the trace that made them is over."""
+    """`closure_convert` that hoists integers, too: derivative rules run after the trace that made them has ended."""
     return with_arguments_for(lambda c: isinstance(c, Tracer), fun, *example_args)
 
 

@@ -95,7 +95,7 @@ def _ask_policy(program: Program, policy: Policy | None, live: tuple[bool, ...])
         if i not in inside and e.op is not ruled_op
     }
     has_unasked = len(verdicts) + len(inside) < len(program.equations)
-    # What a policy keeps and has no results, such as a print, is not done again.
+    # Equations without results that a policy keeps, such as prints, do not run again.
     kept_equations = tuple(
         i
         for i, verdict in verdicts.items()

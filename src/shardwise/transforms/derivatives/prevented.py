@@ -29,7 +29,7 @@ def per_leaf(given: bool | tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[
 
 
 def among(prevented: PreventedLeaves, before: int = 0, after: int = 0) -> PreventedLeaves:
-    """What holds with captured values before the operands, which need no barrier, and values computed from them after, which do."""
+    """The flags, with those of captured values before them, which need no barrier, and of computed values after them, which need one."""
     return prevented if isinstance(prevented, bool) else (False,) * before + prevented + (True,) * after
 
 

@@ -54,7 +54,7 @@ class _Run(NamedTuple):
     prevent_cse: PreventedLeaves
 
     def split(self, args: Sequence[Any]) -> tuple[list[Any], dict[Var, Any], list[Any]]:
-        """The primals, the kept values by variable, and the rest: what stands for tangents."""
+        """The primals, the kept values by variable, and the rest, which stand for tangents."""
         count = len(self.program.inputs)
         names = [v for i in self.kept for v in self.program.equations[i].outputs]
         values = dict(zip(names, args[count : count + len(names)], strict=True))

@@ -89,7 +89,7 @@ class BatchTracer(Tracer):
         return f"VmapTracer(aval={self.aval}, batched={self.value.aval})"
 
 
-# What the traces of the `vmap` whose rule is running have in common.
+# The object that all traces of one `vmap` share, while a batching rule of it runs.
 _MAP: Setting[Any] = Setting("map", None, traced=False)
 
 
@@ -119,7 +119,7 @@ class BatchTrace(Trace):
         return (self._below(x.value), x.dim) if x.owner.map is self.map else (x, None)
 
     def _below(self, value: Any) -> Any:
-        """A value of the map's first trace as this one's parent knows it: tangents of what a rule has closed over are dropped."""
+        """A value of the map's first trace as this one's parent knows it: tangents of values that a rule has closed over are dropped."""
         while hasattr(type(value), "primal") and value.owner is not self.parent:
             value = value.primal
         return value

@@ -201,7 +201,7 @@ def _map_call(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
     whole = _with_whole_leaves(out_tree, outs)
     full = tree_unflatten(out_tree, outs) if whole is None else whole
     wanted_axes = _axes_of_leaves(out_axes, full, "vmap out_axes")
-    # A number or a host array that is the same for all elements comes out as what it is.
+    # A number or a host array that is the same for all elements is returned unchanged.
     left = hand_out(
         g if w is None and isinstance(g, _HOST_VALUES) else _leave(trace, o, w)
         for g, o, w in zip(given, outs, wanted_axes, strict=True)

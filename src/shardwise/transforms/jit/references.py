@@ -163,7 +163,7 @@ def pass_references(
 
 
 def without_passed(tree: Any) -> Any:
-    """A tree that is built as `pass_references` arguments are, with what stands in place of the references' arrays."""
+    """A tree in the form of `pass_references`, with each reference replaced by the value that stands for its array."""
     return tree_map(
         lambda x: x.value if isinstance(x, _PassedReference) else x,
         tree,
@@ -358,6 +358,8 @@ class OverValues:
                     key = (*key, *[x._sig for x in positional[-1]])
                 self._entries[key] = entry
         for i, (reference, value) in enumerate(zip(references, last, strict=True)):
-            if i in form.written or is_eager():  # what a map or a derivative makes of the others is no write
+            if (
+                i in form.written or is_eager()
+            ):  # a map or a derivative also returns the others' arrays, which are not written
                 reference.replace(value)
         return result
