@@ -126,8 +126,8 @@ def carry_out(options: argparse.Namespace) -> int:
     from shardwise.plan.advise import plan_advice  # start-up time: as above
 
     try:
-        planned = on(options.on, read=options.read, steps=options.steps)
-        run = planned.__enter__()
+        plan_context = on(options.on, read=options.read, steps=options.steps)
+        run = plan_context.__enter__()
     except ValueError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
@@ -168,7 +168,7 @@ def carry_out(options: argparse.Namespace) -> int:
         with mark_children(run.machine.name):
             return run_observed(program, options, report, advice)
     finally:
-        planned.__exit__(None, None, None)
+        plan_context.__exit__(None, None, None)
 
 
 def _search(executable: DataFree, machine: Machine, options: argparse.Namespace) -> str:

@@ -38,9 +38,9 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
         if name in _ABSENT:
             raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}: {_ABSENT[name]}.")
         if name.endswith("_p"):
-            found = _importlib.import_module("shardwise.transforms.programs.primitives").named_primitive(name)
-            if found is not None:
-                return found
+            primitive = _importlib.import_module("shardwise.transforms.programs.primitives").named_primitive(name)
+            if primitive is not None:
+                return primitive
         raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}")
 
 

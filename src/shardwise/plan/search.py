@@ -159,11 +159,11 @@ def front_of(points: Iterable[Point]) -> tuple[Point, ...]:
     for p in sorted(points, key=lambda p: (float(f"{p.per_batch:.3g}"), len(p.layout.dims), p.peak)):
         if not front or p.peak < (1 - WORTH) * front[-1].peak:
             front.append(p)
-    kept: list[Point] = []
+    kept_points: list[Point] = []
     for p in reversed(front):
-        if not kept or p.per_batch < (1 - WORTH) * kept[-1].per_batch:
-            kept.append(p)
-    return tuple(reversed(kept))
+        if not kept_points or p.per_batch < (1 - WORTH) * kept_points[-1].per_batch:
+            kept_points.append(p)
+    return tuple(reversed(kept_points))
 
 
 class _Search:

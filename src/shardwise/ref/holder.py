@@ -67,9 +67,9 @@ class Ref(Reference, ViewedPlace):
     def held(self) -> Array:
         """The array; ValueError once it was given up."""
         self._check_kept()
-        found = self._frames.get(current_trace())
-        if found is not None:
-            return found
+        frame = self._frames.get(current_trace())
+        if frame is not None:
+            return frame
         value = self.stand_in()
         if value is None:
             return super().held()

@@ -41,12 +41,12 @@ def logsumexp(
     Array(1.313, dtype=float32)
     """
     x, *weights = promote_to_inexact("logsumexp", *map(wide_float, [a] if b is None else [a, b]))
-    counted = [array("logsumexp", where)] if where is not None else []
-    shape = broadcast_shapes(x.shape, *(w.shape for w in (*weights, *counted)))
+    masks = [array("logsumexp", where)] if where is not None else []
+    shape = broadcast_shapes(x.shape, *(w.shape for w in (*weights, *masks)))
     x = broadcast_to_shape(x, shape)
     weights = [broadcast_to_shape(w, shape) for w in weights]
-    if counted:
-        mask = broadcast_to_shape(lax.convert_element_type(counted[0], np.dtype(bool)), shape)
+    if masks:
+        mask = broadcast_to_shape(lax.convert_element_type(masks[0], np.dtype(bool)), shape)
         x = choose(mask, x, -inf)
     for w in weights:
         x = choose(lax.ne(w, lax.full_like(w, 0)), x, -inf)

@@ -84,7 +84,7 @@ def debug_print(fmt: str, *args: _typing.Any) -> None:
     print_values(fmt, *args)
 
 
-_refused = _refusing(__name__)
+_refuse_name = _refusing(__name__)
 
 
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
@@ -92,7 +92,7 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
     def __getattr__(name: str) -> _typing.Any:
         if name in ("tpu", "triton"):
             return _importlib.import_module(f"{__name__}.{name}")
-        return _refused(name)
+        return _refuse_name(name)
 
 
 __dir__ = _package_listing(__name__, "tpu", "triton")

@@ -42,10 +42,10 @@ if TYPE_CHECKING:  # names other than these are mistakes
 else:
 
     def __getattr__(name: str) -> Any:
-        found = named_primitive(name)
-        if found is None:
+        primitive = named_primitive(name)
+        if primitive is None:
             raise _no_attribute(__name__, name)
-        return found
+        return primitive
 
 
 def __dir__() -> list[str]:

@@ -44,13 +44,13 @@ class Callback:
 
     fun: Callable[..., Any]
     in_tree: PyTreeDef
-    fixed: tuple[tuple[int, Any], ...] = ()  # positions and values of leaves that are no arrays
+    constant_leaves: tuple[tuple[int, Any], ...] = ()  # positions and values of leaves that are no arrays
     out_tree: PyTreeDef | None = None  # None: the result is ignored
     name: str = "callback"
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         leaves = list(values)
-        for position, value in self.fixed:
+        for position, value in self.constant_leaves:
             leaves.insert(position, value)
         args, kwargs = tree_unflatten(self.in_tree, leaves)
         out = self.fun(*args, **kwargs)
@@ -72,7 +72,7 @@ class Callback:
             and self.in_tree == other.in_tree
             and self.out_tree == other.out_tree
             and self.name == other.name
-            and _same(self.fixed, other.fixed)
+            and _same(self.constant_leaves, other.constant_leaves)
         )
 
 

@@ -30,11 +30,11 @@ Places = slice | Ndarray
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Devices along a leading dim. `taken`: those whose blocks are computed; `own`: which of these take the branch, at `members`."""
+    """Devices along a leading dim. `blocks`: those whose blocks are computed; `own`: which of these take the branch, at `members`."""
 
     dim: int
     size: int
-    taken: Places
+    blocks: Places
     own: Places
     members: Places
 
@@ -68,7 +68,7 @@ class _BranchDevices:
 
     def cut(self, block: Ndarray) -> Ndarray:
         """The parts of the devices that are computed."""
-        return block[self.index(block.shape, "taken")]
+        return block[self.index(block.shape, "blocks")]
 
 
 class SomeDevices:
@@ -136,21 +136,21 @@ class SomeDevices:
             else [_BranchDevices(i, lines, self._env.axis_sizes) for i, lines in lines_of_branches]
         )
 
-    def _run(self, taken: _BranchDevices, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
-        program = self._programs[taken.branch]
+    def _run(self, group: _BranchDevices, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
+        program = self._programs[group.branch]
         if not program.equations:  # results are operands or constants
             at = {v: n for n, v in enumerate(program.inputs)}
             lead = (1,) * self._env.lead
             return [
-                taken.cut(np.asarray(a.value).reshape(lead + a.aval.shape) if isinstance(a, Literal) else blocks[at[a]])
+                group.cut(np.asarray(a.value).reshape(lead + a.aval.shape) if isinstance(a, Literal) else blocks[at[a]])
                 for a in program.outputs
             ]
-        key = taken.branch, *taken.sizes
+        key = group.branch, *group.sizes
         plan = self._plans.get(key)
         if plan is None:
-            env = replace(self._env, axis_sizes=taken.sizes)
+            env = replace(self._env, axis_sizes=group.sizes)
             plan = self._plans[key] = loop_plan(program, env, 0, len(program.inputs))
-        return plan([taken.cut(b) for b in blocks])
+        return plan([group.cut(b) for b in blocks])
 
 
 def runs_apart(programs: Sequence[Program], env: Env, axes: frozenset[str]) -> bool:
@@ -192,7 +192,7 @@ def _lines_of(mask: Ndarray, dims: Sequence[int]) -> list[_Line] | None:
     if len(places[0]) != math.prod(map(len, members)):
         return None
     lines = [_line(d, mask.shape[d], own) for d, own in zip(dims, members, strict=True)]
-    return None if any(type(p) is not slice for x in lines for p in (x.taken, x.members)) else lines
+    return None if any(type(p) is not slice for x in lines for p in (x.blocks, x.members)) else lines
 
 
 def _line(dim: int, n: int, members: list[int]) -> _Line:

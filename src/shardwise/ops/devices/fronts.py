@@ -22,7 +22,7 @@ class Turn(NamedTuple):
 
     cut: Shape
     order: Shape
-    merged: Shape
+    merged_shape: Shape
 
 
 def compile_turn(
@@ -41,7 +41,7 @@ def compile_turn(
                 shape_turn = turns[x.shape] = turn(env, params, x.shape)
             if shape_turn is None:
                 return kernel(env, x, **params)
-            return x.reshape(shape_turn.cut).transpose(shape_turn.order).reshape(shape_turn.merged)
+            return x.reshape(shape_turn.cut).transpose(shape_turn.order).reshape(shape_turn.merged_shape)
 
         return run
 

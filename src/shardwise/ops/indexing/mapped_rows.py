@@ -52,10 +52,10 @@ def mapped_rows(
         reader = _readers[key] = _WindowReader.of(operand, lead, starts, sizes, index_shape, pairs, wrap)
     if reader is None:
         return None
-    plan, call = reader.found, reader.call
+    plan, call = reader.plan, reader.call
     if call is not None:  # it reads the starts where they lie
         out = pool.empty(plan.result, operand.dtype)
-        given = [address(starts[d]) for d in plan.indexed]
+        given = [address(starts[d]) for d in plan.indexed_dims]
         call(address(operand), address(out), *reader.before, *given, *reader.after)
         return out
     rows = taken_rows(
@@ -68,18 +68,18 @@ class _WindowReader(NamedTuple):
     """How windows are read from operands and starts that lie alike.
 
     Attributes:
-        found: as rows of a table.
+        plan: how windows are read as rows of a table.
         call: reads them, on the addresses of the operand, the result, `before`, the starts and `after`; None where starts are copied first.
         before: an address.
         after: one, or none.
-        held: the arrays there.
+        kept_arrays: the arrays at these addresses.
     """
 
-    found: _Read
+    plan: _Read
     call: Call | None = None
     before: Ints = ()
     after: Ints = ()
-    held: tuple[Ndarray, ...] = ()
+    kept_arrays: tuple[Ndarray, ...] = ()
 
     @classmethod
     def of(
@@ -101,8 +101,8 @@ class _WindowReader(NamedTuple):
         taker = row_taker(plan.table, operand.dtype, columns, None, grid=plan.grid, wrap=bool(wrap), run=plan.run)
         if taker is None:
             return None
-        given, begins = taker.columns[: len(plan.indexed)], taker.columns[len(plan.indexed) :]
-        if any(address(c) != address(starts[d]) for c, d in zip(given, plan.indexed, strict=True)):
+        given, begins = taker.columns[: len(plan.indexed_dims)], taker.columns[len(plan.indexed_dims) :]
+        if any(address(c) != address(starts[d]) for c, d in zip(given, plan.indexed_dims, strict=True)):
             return cls(plan)
         if begins and prod(plan.places) > MOST_KEPT:
             return cls(plan)
@@ -112,11 +112,11 @@ class _WindowReader(NamedTuple):
 _readers: Bounded[tuple[Any, ...], _WindowReader | None] = Bounded(LAYOUTS)
 
 
-def _columns(starts: Mapping[int, Ndarray], found: _Read) -> list[Ndarray]:
+def _columns(starts: Mapping[int, Ndarray], plan: _Read) -> list[Ndarray]:
     """The numbers of the positions, with those of `first_rows`."""
-    columns = [_column(starts[d], found) for d in found.indexed]
-    if found.counts:
-        columns.append(first_rows(found.counts, found.places, found.dtype))
+    columns = [_column(starts[d], plan) for d in plan.indexed_dims]
+    if plan.counts:
+        columns.append(first_rows(plan.counts, plan.places, plan.dtype))
     return columns
 
 
@@ -124,7 +124,7 @@ class _Read(NamedTuple):
     """How windows are read as rows of a table.
 
     Attributes:
-        indexed: the dims that have starts.
+        indexed_dims: the dims that have starts.
         ones: dims that starts get at their end, to broadcast to `places`.
         places: the shape of the positions.
         dtype: the type of their numbers.
@@ -135,7 +135,7 @@ class _Read(NamedTuple):
         result: the shape of the elements read.
     """
 
-    indexed: Ints
+    indexed_dims: Ints
     ones: Ints
     places: Ints
     dtype: np.dtype[Any]
@@ -146,12 +146,12 @@ class _Read(NamedTuple):
     result: Ints
 
 
-def _column(start: Ndarray, found: _Read) -> Ndarray:
+def _column(start: Ndarray, plan: _Read) -> Ndarray:
     """The starts of all windows in one dim, as numbers of their places."""
-    if start.shape == found.places and start.dtype == found.dtype:
+    if start.shape == plan.places and start.dtype == plan.dtype:
         return start.reshape(-1)  # a broadcast, and its cast, take longer than this
-    wide = np.broadcast_to(start.reshape(start.shape + found.ones), found.places)
-    return wide.astype(found.dtype, copy=False).reshape(-1)
+    wide = np.broadcast_to(start.reshape(start.shape + plan.ones), plan.places)
+    return wide.astype(plan.dtype, copy=False).reshape(-1)
 
 
 @recent(256)

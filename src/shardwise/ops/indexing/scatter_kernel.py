@@ -240,7 +240,7 @@ class _WindowWrites(NamedTuple):
     unique: bool
     wrap: bool
     ufunc: Callable[..., Any] | None
-    owned: bool
+    is_owned: bool
 
 
 def _scatter_windows(

@@ -25,11 +25,11 @@ from shardwise.ops.shapes.transpose import transpose_p
 class Transform:
     """Of `dims` of a value that lies as `layout`, where they are whole; `last`: the last dim, whose size may change, is one of them.
 
-    `padded` is the value's shape before the move to `layout`: greater than its own where axes split a dim that they do not divide.
+    `padded_shape` is the value's shape before the move to `layout`: greater than its own where axes split a dim that they do not divide.
     """
 
     layout: DimAxes
-    padded: Shape
+    padded_shape: Shape
     dims: tuple[int, ...]
     last: bool
 
@@ -127,12 +127,13 @@ def fft_partition(region: Any, eqn: Equation) -> None:
     def along(region: Any) -> None:
         x, layout, aval = atom, have, operand.aval
         for each in transforms:
-            x = _move_padded(region, x, aval, layout, each.layout, each.padded)
+            x = _move_padded(region, x, aval, layout, each.layout, each.padded_shape)
             x, layout = _transform_dims(region, x, each, eqn), each.layout
             aval = out.aval if each.last else aval
             aval = aval.update(shape=(*out.aval.shape[:-1], aval.shape[-1]), dtype=x.aval.dtype)
         is_padded = [
-            bool(axes) and n != m for n, m, axes in zip(transforms[-1].padded, out.aval.shape, layout, strict=True)
+            bool(axes) and n != m
+            for n, m, axes in zip(transforms[-1].padded_shape, out.aval.shape, layout, strict=True)
         ]
         plain = tuple(() if more else axes for more, axes in zip(is_padded, placement, strict=True))
         x = _move_padded(region, x, out.aval, layout, plain, out.aval.shape)

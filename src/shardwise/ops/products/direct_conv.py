@@ -69,18 +69,18 @@ class DirectCall(NamedTuple):
 
     Attributes:
         call: of the machine code.
-        laid: the order of the kernel's dims in its memory; features are last.
+        kernel_order: the order of the kernel's dims in its memory; features are last.
         whole: features with those that fill the last vector.
         tables: how many bytes places and lines lie behind the first.
     """
 
     call: Call
-    laid: Ints
+    kernel_order: Ints
     whole: int
     tables: tuple[Ndarray, Ndarray]
 
     def __call__(self, x: Ndarray, kernel: Ndarray, out: Ndarray) -> None:
-        w = kernel.transpose(self.laid)
+        w = kernel.transpose(self.kernel_order)
         features = w.shape[-1]
         if self.whole == features:
             w = np.ascontiguousarray(w)

@@ -132,7 +132,7 @@ def _ragged_kernel(
     if roles.batches:
         return multiply(lhs, rhs, roles.dims)
     own = sizes.shape[-1] if own_groups is None else own_groups
-    bounds = group_bounds(env, sizes, lhs.shape[lead + roles.ragged], own, ragged_axes, group_axes)
+    bounds = group_bounds(env, sizes, lhs.shape[lead + roles.ragged_dim], own, ragged_axes, group_axes)
     return RaggedProduct(lead, roles, (lhs, rhs), bounds, dtype, multiply, not by_parts).run()
 
 

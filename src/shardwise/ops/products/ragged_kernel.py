@@ -56,7 +56,7 @@ def plain_product(roles: RaggedDims, shape: Ints, dtype: np.dtype[Any], otherwis
     matrices = (*(() if roles.group is None else (roles.group,)), *rhs_con, *roles.rhs_free)
 
     def run(lhs: Ndarray, rhs: Ndarray, sizes: Ndarray) -> Ndarray:
-        limit = lhs.shape[roles.ragged]
+        limit = lhs.shape[roles.ragged_dim]
         counts: list[int] = sizes.tolist()
         if min(counts, default=0) < 0 or sum(counts) > np.iinfo(sizes.dtype).max:
             return otherwise(lhs, rhs, sizes)
@@ -132,10 +132,10 @@ class RaggedProduct:
         group_bounds = [(j, start, end) for j, (start, end) in enumerate(bounds) if start < end]
         if roles.contracts:
             for j, start, end in group_bounds:
-                rows = _cut(x, lead + roles.ragged, start, end), _cut(y, lead + roles.rhs_ragged, start, end)
+                rows = _cut(x, lead + roles.ragged_dim, start, end), _cut(y, lead + roles.rhs_ragged, start, end)
                 self._product(*rows, into[(*[slice(None)] * lead, j)], adds=len(at) > lead)
             return
-        axis = lead + len(roles.dims[1][0]) + roles.lhs_free.index(roles.ragged)
+        axis = lead + len(roles.dims[1][0]) + roles.lhs_free.index(roles.ragged_dim)
         overlap = any(one[2] > other[1] for one, other in pairwise(group_bounds))
         if overlap:
             into[...] = 0
@@ -146,7 +146,9 @@ class RaggedProduct:
         assert roles.group is not None
         for j, start, end in group_bounds:
             matrix = y[(*[slice(None)] * (lead + roles.group), j)]
-            self._product(_cut(x, lead + roles.ragged, start, end), matrix, _cut(into, axis, start, end), adds=overlap)
+            self._product(
+                _cut(x, lead + roles.ragged_dim, start, end), matrix, _cut(into, axis, start, end), adds=overlap
+            )
 
     def _cut_prefix(self, at: Ints, left: list[slice], right: list[slice], out: list[slice]) -> None:
         """Cut blocks to one position of each dim along which sizes differ."""

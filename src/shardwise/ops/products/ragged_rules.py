@@ -44,12 +44,12 @@ def _back_of_rows(ct: Array, lhs: Any, rhs: Any, sizes: Any, roles: RaggedDims, 
     left, right = tuple(range(len(batch), middle)), tuple(range(middle, ct.ndim))
     if is_linear(lhs):
         dims: DotDims = ((right, roles.rhs_free), (batch, rhs_batch))
-        ragged_dim = left[roles.lhs_free.index(roles.ragged)]
+        ragged_dim = left[roles.lhs_free.index(roles.ragged_dim)]
         numbers = RaggedDotDimensionNumbers(dims, (ragged_dim,), (roles.group,))
         order = (*lhs_batch, *roles.lhs_free, *_in_order_of(lhs_con, rhs_con))
         return [_back(ct, rhs, sizes, numbers, order, lhs, params), None]
     dims = ((roles.lhs_free, left), (lhs_batch, batch))
-    numbers = RaggedDotDimensionNumbers(dims, (roles.ragged,), ())
+    numbers = RaggedDotDimensionNumbers(dims, (roles.ragged_dim,), ())
     order = (roles.group, *rhs_batch, *_in_order_of(rhs_con, lhs_con), *roles.rhs_free)
     return [None, _back(lhs, ct, sizes, numbers, order, rhs, params)]
 
@@ -62,12 +62,12 @@ def _back_of_sums(ct: Array, lhs: Any, rhs: Any, sizes: Any, roles: RaggedDims, 
     left, right = tuple(range(1 + len(batch), middle)), tuple(range(middle, ct.ndim))
     if is_linear(lhs):
         other, other_batch, con, free = _in_list_order(rhs, rhs_batch, rhs_con, roles.rhs_free, sizes)
-        ragged_dim = con[lhs_con.index(roles.ragged)]
+        ragged_dim = con[lhs_con.index(roles.ragged_dim)]
         numbers = RaggedDotDimensionNumbers(((free, right), (other_batch, batch)), (ragged_dim,), (0,))
         order = (*lhs_batch, *_in_order_of(lhs_con, con), *roles.lhs_free)
         return [_back(other, ct, sizes, numbers, order, lhs, params), None]
     other, other_batch, con, free = _in_list_order(lhs, lhs_batch, lhs_con, roles.lhs_free, sizes)
-    ragged_dim = con[lhs_con.index(roles.ragged)]
+    ragged_dim = con[lhs_con.index(roles.ragged_dim)]
     numbers = RaggedDotDimensionNumbers(((free, left), (other_batch, batch)), (ragged_dim,), (0,))
     order = (*rhs_batch, *_in_order_of(rhs_con, con), *roles.rhs_free)
     return [None, _back(other, ct, sizes, numbers, order, rhs, params)]

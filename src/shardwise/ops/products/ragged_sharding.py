@@ -75,5 +75,5 @@ def ragged_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[
         return params
     roles = ragged_dims(params["ragged_dot_dimension_numbers"], len(in_dims[0]), len(in_dims[1]))
     groups = out_dims[0][0] if roles.contracts else () if roles.group is None else in_dims[1][roles.group]
-    ragged_axes = () if roles.batches else in_dims[0][roles.ragged]
+    ragged_axes = () if roles.batches else in_dims[0][roles.ragged_dim]
     return {**params, "ragged_axes": tuple(ragged_axes), "group_axes": tuple(groups)}

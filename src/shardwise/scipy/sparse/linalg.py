@@ -54,9 +54,9 @@ def _cg(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: i
 
     def step(state: Any) -> Any:
         x, r, gamma, p, k = state
-        moved = A(p)
-        alpha = gamma / _dot(p, moved).astype(gamma.dtype)
-        r_next = r - alpha * moved
+        product = A(p)
+        alpha = gamma / _dot(p, product).astype(gamma.dtype)
+        r_next = r - alpha * product
         z = M(r_next)
         gamma_next = _dot(r_next, z).astype(gamma.dtype)
         return x + alpha * p, r_next, gamma_next, z + (gamma_next / gamma) * p, k + 1
@@ -141,8 +141,8 @@ def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Pr
     def back(vector: Any) -> Any:
         sizes = np.cumsum([math.prod(s) for s in shapes])[:-1]
         parts = jnp.split(vector, sizes.tolist()) if len(shapes) > 1 else [vector]
-        shaped = [jnp.reshape(p, s) for p, s in zip(parts, shapes, strict=True)]
-        return tree_unflatten(tree, [convert(p, p.dtype, w) for p, w in zip(shaped, weak, strict=True)])
+        shaped_parts = [jnp.reshape(p, s) for p, s in zip(parts, shapes, strict=True)]
+        return tree_unflatten(tree, [convert(p, p.dtype, w) for p, w in zip(shaped_parts, weak, strict=True)])
 
     def product(f: Any, name: str) -> Product:
         if callable(f):
@@ -254,8 +254,8 @@ def gmres(
         return lax.while_loop(is_unfinished, lambda s: (_gmres_cycle(A, b, s[0], M, steps), s[1] + 1), (x0, 0))[0]
 
     x, _ = _solve(method, False, A, b, x0, tol, atol, maxiter, M)
-    failed = functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(leaf)) for leaf in tree_flatten(x)[0]], False)
-    return x, jnp.where(failed, -1, 0)
+    has_failed = functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(leaf)) for leaf in tree_flatten(x)[0]], False)
+    return x, jnp.where(has_failed, -1, 0)
 
 
 __dir__ = _listing(__name__)
