@@ -76,7 +76,7 @@ VALUES = {
     "runtime": 396,
     "scipy": 2,
     "sharding": 13,
-    "transforms": 22,
+    "transforms": 13,
 }
 SLACK = 5
 

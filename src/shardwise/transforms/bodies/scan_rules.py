@@ -171,16 +171,16 @@ class _Split:
     """A body in two.
 
     `forward` stacks residuals behind its outputs, where they are not among them. `linear` takes steady residuals (`steady`), then
-    tangents of captured values, tangents of carries, stacked residuals (`stacked`), tangents of scanned arrays.
+    tangents of captured values, tangents of carries, stacked residuals (`stacks`), tangents of scanned arrays.
     """
 
     forward: Program
     forward_consts: tuple[Any, ...]
     linear: Program
     steady: tuple[tuple[str, Any], ...]
-    stacked: tuple[tuple[str, Any], ...]
-    carried: Mask
-    moving: Mask
+    stacks: tuple[tuple[str, Any], ...]
+    carry_mask: Mask
+    result_mask: Mask
     consts: tuple[Any, ...]
 
 
@@ -251,11 +251,11 @@ def scan_linearize(
         params,
         split.linear,
         [*[find[kind](v) for kind, v in split.steady], *pick_items(ts[0], on[0])],
-        [tangent_like(t, ty) for t, ty in pick_items(list(zip(ts[1], types, strict=True)), split.carried)],
-        [*[find[kind](v) for kind, v in split.stacked], *pick_items(ts[2], on[2])],
+        [tangent_like(t, ty) for t, ty in pick_items(list(zip(ts[1], types, strict=True)), split.carry_mask)],
+        [*[find[kind](v) for kind, v in split.stacks], *pick_items(ts[2], on[2])],
     )
     source = iter(touts)
-    return results[:outputs], [next(source) if m else None for m in (*split.carried, *split.moving)]
+    return results[:outputs], [next(source) if m else None for m in (*split.carry_mask, *split.result_mask)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +264,8 @@ class _Back:
 
     program: Program
     consts: tuple[Any, ...]
-    carried: Mask
-    found: Mask
+    carry_mask: Mask
+    input_mask: Mask
     references: tuple[Reference, ...]
 
 
@@ -339,28 +339,28 @@ def scan_transpose(
         tuple(slice_type(c.aval) for c in y_cts),
     )
     types = body.in_types
-    summed_consts = where(back.found[:num_consts])
+    summed_consts = where(back.input_mask[:num_consts])
     outs = _bind(
         params,
         back.program,
         [*back.consts, *pick_items(args[:num_consts], is_known[:num_consts])],
         [
             *[cotangent_like(None, types[i]) for i in summed_consts],
-            *[cotangent_like(cts[i], types[num_consts + i]) for i in where(back.carried)],
+            *[cotangent_like(cts[i], types[num_consts + i]) for i in where(back.carry_mask)],
             *held_arrays(back.references),
         ],
         [*pick_items(args[end:], is_known[end:]), *y_cts],
         reverse=not params["reverse"],
     )
-    first = len(summed_consts) + sum(back.carried)
+    first = len(summed_consts) + sum(back.carry_mask)
     last = first + len(back.references)
     outs = [*without_state(outs[:last], back.references), *outs[last:]]
     cotangent_of = dict(
         zip(
             [
                 *summed_consts,
-                *[num_consts + i for i in where(back.carried)],
-                *[i for i in where(back.found) if i >= end],
+                *[num_consts + i for i in where(back.carry_mask)],
+                *[i for i in where(back.input_mask) if i >= end],
             ],
             outs,
             strict=True,

@@ -197,7 +197,7 @@ class _MappedLoop(NamedTuple):
 
     test: DerivedProgram
     step: DerivedProgram
-    batched: Mask
+    batched_carries: Mask
     types: tuple[ShapedArray, ...]
 
     @property

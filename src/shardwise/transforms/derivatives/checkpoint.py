@@ -118,10 +118,10 @@ def checkpoint(
 
 
 class _Arguments(NamedTuple):
-    """Arguments of a call: how many are `positional`, which of them are `fixed`, by position, and the `rest` of them, in order."""
+    """Arguments of a call: how many are `positional`, the static ones by position (`static_args`), and the `rest` of them, in order."""
 
     positional: int
-    fixed: dict[int, Any]
+    static_args: dict[int, Any]
     rest: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -133,7 +133,7 @@ class _Arguments(NamedTuple):
     def with_rest(self, rest: Sequence[Any]) -> list[Any]:
         """The positional arguments, with others for `rest`."""
         after = iter(rest)
-        return [self.fixed[i] if i in self.fixed else next(after) for i in range(self.positional)]
+        return [self.static_args[i] if i in self.static_args else next(after) for i in range(self.positional)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class _CheckpointedFunction:
     """A function, and how it is checkpointed."""
 
     fun: Callable[..., Any]
-    prevented: Any
+    prevented_leaves: Any
     policy: Policy | None
     static_names: tuple[str, ...]
 
@@ -155,7 +155,7 @@ class _CheckpointedFunction:
                 rest, named_args = rebuild((rest, named_args))
                 return self.fun(*given.with_rest(rest), **named_args)
 
-            prevents_cse = per_leaf(self.prevented, given.rest, given.kwargs)
+            prevents_cse = per_leaf(self.prevented_leaves, given.rest, given.kwargs)
             prevents_cse = prevents_cse if isinstance(prevents_cse, bool) else any(prevents_cse)
             return checkpoint(over_rest, prevent_cse=prevents_cse, policy=self.policy)(*own, **keywords)
 
@@ -168,8 +168,10 @@ class _CheckpointedFunction:
                     result = self.fun(*args, **kwargs)
                     return [r.held() for r in references], result
 
-            static = tuple(i + 1 for i in given.fixed)
-            held_leaves = self.prevented if isinstance(self.prevented, bool) else (True, *self.prevented)
+            static = tuple(i + 1 for i in given.static_args)
+            held_leaves = (
+                self.prevented_leaves if isinstance(self.prevented_leaves, bool) else (True, *self.prevented_leaves)
+            )
             again = checkpoint(
                 with_state,
                 prevent_cse=held_leaves,
@@ -193,9 +195,9 @@ class _CheckpointedFunction:
             rest, keywords = tree_unflatten(structure, xs)
             return self.fun(*given.with_rest(rest), **keywords, **static_kwargs)
 
-        static_keys = [(i, exact(x)) for i, x in given.fixed.items()]
+        static_keys = [(i, exact(x)) for i, x in given.static_args.items()]
         statics = (given.positional, *static_keys, *[(k, exact(v)) for k, v in static_kwargs.items()])
-        held_leaves = per_leaf(self.prevented, given.rest, traced_kwargs)
+        held_leaves = per_leaf(self.prevented_leaves, given.rest, traced_kwargs)
         key = (context_token(), structure, statics, *types)
         function_trace = _known_trace(
             self.fun, key, lambda: _trace(run, types, getattr(self.fun, "__name__", "checkpoint"))
@@ -350,7 +352,7 @@ def _linearize(
     live = tuple(t is not None for t in tangents)
     live_results = with_tangents(params["program"], live).results
     division: DividedProgram = ask_policy(params["program"], params["policy"], live)
-    program, kept_equations = division.program, division.kept
+    program, kept_equations = division.program, division.kept_equations
     primals = [*division.consts, *primals]
     live = (False,) * len(division.consts) + live
     with tracing(trace.parent):

@@ -60,7 +60,7 @@ class DividedProgram:
         program: if there is a policy, without jitted calls, and with the equations of forward rules in the place of calls that have some.
             Its first inputs are `consts`.
         forward: gives the kept values after the results.
-        kept: the equations whose results are kept, besides those inside of loops and branches.
+        kept_equations: the equations whose results are kept, besides those inside of loops and branches.
         places: per kept value where it is offloaded to, None if it stays.
         inside: how many of the first kept values are of loops and branches inside: `program` takes them as its last inputs.
         still: the equations of forward rules, through which no tangents go.
@@ -69,7 +69,7 @@ class DividedProgram:
 
     program: Program
     forward: Program
-    kept: tuple[int, ...]
+    kept_equations: tuple[int, ...]
     places: tuple[Offload | None, ...]
     inside: int = 0
     still: tuple[int, ...] = ()

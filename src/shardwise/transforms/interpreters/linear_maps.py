@@ -37,7 +37,7 @@ class LinearMap:
 
     `ins` and `outs` are the positions of the inputs and results that the program knows; the others have zero tangents. `references` are the
     positions of arguments that are Refs, with their classes; `out_types` has the types of their last arrays after those of the results.
-    `returned` are the positions of results that are Refs, with their classes and their places among the arguments, if they are such.
+    `returned_references` are the positions of results that are Refs, with their classes and places among the arguments, if they are such.
     """
 
     program: Program
@@ -48,7 +48,7 @@ class LinearMap:
     in_tree: PyTreeDef
     out_tree: PyTreeDef
     references: tuple[tuple[int, type[Reference]], ...] = ()
-    returned: tuple[tuple[int, type[Reference], int | None], ...] = ()
+    returned_references: tuple[tuple[int, type[Reference], int | None], ...] = ()
 
     def push(self, residuals: Sequence[Any], tangents: Any) -> Any:
         """Tangents of the results from those of the arguments."""
@@ -69,7 +69,7 @@ class LinearMap:
         for k, (i, _) in enumerate(self.references, count):
             if has_tangent(self.in_types[i]) and tangent_of.get(k) is not given[i]:
                 leaves[i].store(tangents_out[k])
-        for i, kind, place in self.returned:
+        for i, kind, place in self.returned_references:
             tangents_out[i] = kind(tangents_out[i]) if place is None else leaves[place]
         return tree_unflatten(self.out_tree, tangents_out[:count])
 
@@ -82,7 +82,7 @@ class LinearMap:
                 f"match {self.out_tree}"
             )
         count = len(leaves)
-        for i, *_ in self.returned:
+        for i, *_ in self.returned_references:
             if not isinstance(leaves[i], Reference):
                 raise ValueError(
                     f"unexpected JAX type for argument to VJP function: got {leaves[i]!r}, but expected a Ref, as the corresponding "
@@ -118,7 +118,7 @@ def linear_map(
     references: Mapping[int, Reference],
     returned: Sequence[tuple[int, type[Reference], int | None]],
 ) -> LinearMap:
-    """The structure of a function linearized at `primals`, of which `references` are Refs. `returned`: see `LinearMap`."""
+    """The structure of a function linearized at `primals`, of which `references` are Refs. `returned`: its `returned_references`."""
     in_types, out_types = tuple(p.aval for p in primals), tuple(r.aval for r in lin.results)
     kinds = tuple([(i, type(r)) for i, r in references.items()])
     # What nobody reads may have no forward derivative.
