@@ -66,7 +66,7 @@ __version__ = "0.1.0"
 
 set_mesh = _context.todays_set_mesh
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise import ad_checkpoint as ad_checkpoint
     from shardwise import alias as alias
     from shardwise import api_util as api_util

@@ -30,10 +30,10 @@ from shardwise.planner.machines import find, neighbours
 
 LAYOUTS = 200  # planned, if the caller does not say how many
 BEST = 4  # layouts that a round begins with
-SMALL = 0.003  # of the bytes of all arguments: what is smaller keeps its layout
+SMALL = 0.003  # of the bytes of all arguments: smaller arguments keep their layout
 LARGEST = 64  # multiple of the batch
 FINEST = 4096  # denominator of a multiple of the batch
-WORTH = 0.02  # of memory and time: what saves less is no other choice
+WORTH = 0.02  # of memory and time: a layout that saves less is no other choice
 STARTS = 12  # layouts whose single arguments are changed, at most
 
 
@@ -61,8 +61,8 @@ class SearchResult:
         others: the best layout on each other machine, for the same batch and for as much per device.
         planned: how many layouts have a plan.
         refused: reasons for which others have none, with how many.
-        varied: what was varied, one phrase each.
-        kept: what could not be, with the reason.
+        varied: the arguments that were varied, one phrase each.
+        kept: the arguments that could not be, with the reason.
         seconds: of the search.
     """
 

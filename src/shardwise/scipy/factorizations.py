@@ -1,4 +1,4 @@
-"""Factorisations of matrices that keep their factors, and what is solved and computed with these factors.
+"""Factorisations of matrices that keep their factors, and solutions and functions computed with these.
 
 `scipy.linalg` offers them.
 """

@@ -68,7 +68,7 @@ from shardwise.numpy.dynamic_index import Slice as Slice
 from shardwise.numpy.dynamic_index import ds as ds
 from shardwise.transforms.checks.checkify_errors import debug_check as debug_check
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.experimental.pallas import tpu as tpu
     from shardwise.experimental.pallas import triton as triton
 

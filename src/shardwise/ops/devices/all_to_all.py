@@ -103,7 +103,7 @@ def _turn(env: Env, params: Params, shape: Shape) -> Turn | None:
     if params.get("groups") is not None or math.prod(shape[d] for d in dims) != n:
         return None
     at, to = lead + params["split"], lead + params["concat"]
-    left = (shape[at] // n,) if is_tiled else ()  # what each device gets of the split dim
+    left = (shape[at] // n,) if is_tiled else ()  # each device's part of the split dim
     parts = dict(zip(dims, range(at, at + len(sizes)), strict=True))
     after = range(at + len(sizes), len(shape) + len(sizes) - 1 + len(left))
     own = [*range(lead, at), *after]  # the dims of a shard, as they are cut

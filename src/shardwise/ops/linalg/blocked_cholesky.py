@@ -1,4 +1,4 @@
-"""Cholesky's factor of large matrices, block by block: rows of blocks in machine code, and what they subtract as products of our BLAS.
+"""Cholesky's factor of large matrices, block by block: rows of blocks in machine code, and the products that are subtracted by our BLAS.
 
 The work is done on the transpose of the factor, whose rows are dense: some rows are factored, those columns that lie right of the
 square at their beginning are solved for, and all rows below lose the product of these rows with themselves.

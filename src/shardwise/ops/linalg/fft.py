@@ -100,7 +100,7 @@ def _fft_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _fft_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """The operand's spec; the transform gathers what it needs and splits the result again."""
+    """The operand's spec; the transform gathers the dims that it needs whole, and splits the result again."""
     (x,), (out,) = in_types, out_types
     for d, axes in enumerate(x.spec):
         if axes:

@@ -1,4 +1,4 @@
-"""Ops on stacks of matrices: what all their definitions share.
+"""Ops on stacks of matrices: the common part of their definitions.
 
 Comes in: the sizes that one matrix results in, and a kernel for stacks. Goes out: an `Op`. The last dims hold the matrices and must be
 whole on a device; the dims before them pass through.

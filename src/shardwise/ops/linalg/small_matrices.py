@@ -130,7 +130,7 @@ def cholesky(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: W
 
 
 def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
-    """x with a x = b; where a is singular, what its LU factors give."""
+    """x with a x = b; where a is singular, the solution that its LU factors give."""
     code, (a, b) = body.code, values
     if eqn.params["transposed"]:
         a = transpose_view(code.in_memory(a))

@@ -1,4 +1,4 @@
-"""Products that sum over paired dims: `dot_general` and what is said in terms of it."""
+"""Products that sum over paired dims: `dot_general` and the functions built on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of convolutions and windows: which dim means what, padding modes, and the sizes that follow.
+"""Shapes of convolutions and windows: the meaning of dims, padding modes, and the sizes that follow.
 
 Comes in: layouts such as ``('NCHW', 'OIHW', 'NCHW')``, padding modes, sizes. Goes out: permutations, pads, result shapes.
 """
@@ -45,7 +45,7 @@ def padtype_to_pads(
     """The (low, high) pads that a padding mode means for an array of `in_shape` and windows of `window_shape` in
     steps of `window_strides`.
 
-    RuntimeError for an unknown name, TypeError for what is neither a name nor a `PaddingType`, ValueError for steps
+    RuntimeError for an unknown name, TypeError for a value that is neither a name nor a `PaddingType`, ValueError for steps
     below 1.
 
     >>> lax.padtype_to_pads((5,), (3,), (2,), "SAME")

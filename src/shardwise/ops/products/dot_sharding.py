@@ -1,4 +1,4 @@
-"""How a contraction is split over devices: its factors, explicit layouts, and what results that are not reduced ask for."""
+"""How a contraction is split over devices: its factors, explicit layouts, and the conditions for unreduced results."""
 
 from __future__ import annotations
 

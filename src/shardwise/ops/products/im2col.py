@@ -204,7 +204,7 @@ def spread_elements(
         shape[d] = size
     order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d])) if keep else list(range(x.ndim))
     full = pool.empty([shape[d] for d in order], dtype)
-    # What threads share: parts along the outermost dim in memory that has any.
+    # Threads share the outermost dim in memory of more than one element.
     outer = next((d for d in order if shape[d] != 1), order[0])
     before = order.index(outer)
     into, given = full.transpose(np.argsort(order)), x[tuple(source)]

@@ -1,7 +1,7 @@
-"""Convolutions whose way through `direct_conv` is found once: what is left for a call is to pad the operand and to run the loop.
+"""Convolutions whose way through `direct_conv` is found once: a call only pads the operand and runs the loop.
 
 Comes in: the params and types of a convolution. Goes out: its kernel, which keeps a plan for each way in which blocks lie. Small
-convolutions take a fifth of the time so; what has no plan is left to `im2col`.
+convolutions take a fifth of the time so; convolutions without a plan are left to `im2col`.
 """
 
 from __future__ import annotations

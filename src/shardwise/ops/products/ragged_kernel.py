@@ -166,7 +166,7 @@ class RaggedProduct:
                 right[lead + others[contracted_dims.index(d)]] = one
 
     def _product(self, x: Ndarray, y: Ndarray, out: Ndarray, adds: bool) -> None:
-        """Write the product of one group, or add it to what is there."""
+        """Write the product of one group, or add it to the rows there."""
         matrices = None if adds or not self.direct else self._as_matrices(x, y, out)
         if matrices is not None:
             _multiply(*matrices)

@@ -1,6 +1,6 @@
 """Dot algorithms: operands are split into rounded parts, of which products are added up.
 
-An operand x becomes x0 + x1 + ..., where x0 is x rounded to the algorithm's type, x1 what that leaves, rounded, and so on. Of the
+An operand x becomes x0 + x1 + ..., where x0 is x rounded to the algorithm's type, x1 the remainder, rounded, and so on. Of the
 products of parts the largest ones are taken, as many as the algorithm says, and added from the smallest on.
 """
 
@@ -80,7 +80,7 @@ def by_algorithm(
     rhs: Ndarray,
     dtype: np.dtype[Any],
 ) -> Ndarray:
-    """`product(lhs, rhs, dtype)`, or what the algorithm of `precision` makes of it."""
+    """`product(lhs, rhs, dtype)`, or the result of the algorithm of `precision`."""
     steps = _steps(precision)
     if steps is None or steps is _ANY or not (_is_float(lhs.dtype) and _is_float(rhs.dtype)):
         return product(lhs, rhs, dtype)

@@ -39,7 +39,7 @@ class Inside:
         forward: gives them after its results.
         again: takes them after its operands, as `given`.
         given: their variables there.
-        verdicts: what the policy said of each.
+        verdicts: the policy's answer for each.
     """
 
     forward: Equation

@@ -49,7 +49,7 @@ SAVEABLE = Verdict("Saveable", True)
 RECOMPUTE = Verdict("Recompute", False)
 
 
-# -- what a policy makes of a program ----------------------------------------------------------------------------------------
+# -- programs divided by a policy ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ def save_only_these_names(*names: str) -> Policy:
 
 
 def save_from_both_policies(first: Policy, second: Policy) -> Policy:
-    """Keep what either policy keeps."""
+    """Keep the values that either policy keeps."""
     return lambda op, *types, **params: first(op, *types, **params) or second(op, *types, **params)
 
 

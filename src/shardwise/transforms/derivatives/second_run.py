@@ -44,7 +44,7 @@ class _Run(NamedTuple):
         kept: the positions of the equations whose results are operands, after the program's inputs. Some have none, such as prints.
         still: the positions of the equations that no tangents go through.
         live: which inputs have tangents.
-        prevent_cse: what stands behind the barrier.
+        prevent_cse: the operands that go through the barrier.
     """
 
     program: Program
@@ -159,7 +159,7 @@ def _inline(eqn: Equation) -> Program:
         return [instantiate(t, aval) for t, aval in zip(touts, types, strict=True) if has_tangent(aval)]
 
     body, _ = trace_program(push_values, [a.aval for a in eqn.inputs], run.program.name)
-    return live_equations(body)  # what nobody reads may have no forward derivative
+    return live_equations(body)  # values that nobody reads may have no forward derivative
 
 
 remat_op = define_op(

@@ -121,7 +121,7 @@ def linear_map(
     """The structure of a function linearized at `primals`, of which `references` are Refs. `returned`: its `returned_references`."""
     in_types, out_types = tuple(p.aval for p in primals), tuple(r.aval for r in lin.results)
     kinds = tuple([(i, type(r)) for i, r in references.items()])
-    # What nobody reads may have no forward derivative.
+    # Values that nobody reads may have no forward derivative.
     return LinearMap(
         live_equations(lin.program), lin.ins, lin.outs, in_types, out_types, in_tree, out_tree, kinds, tuple(returned)
     )

@@ -85,7 +85,7 @@ class Entry:
     def finish(self) -> None:
         """Finish the executable, and write `call` for it. Does nothing the second time.
 
-        `call` does not hold the entry, so that what the function closes over goes with the last reference to the function.
+        `call` does not hold the entry, so that arrays that the function closes over are freed with the last reference to the function.
         """
         if self._finished:
             return
