@@ -66,7 +66,7 @@ __version__ = "0.1.0"
 
 set_mesh = _context.todays_set_mesh
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise import ad_checkpoint as ad_checkpoint
     from shardwise import alias as alias
     from shardwise import api_util as api_util
@@ -221,9 +221,9 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
 
 
 def __dir__() -> list[str]:
-    kept: frozenset[str] = _REMOVED_NAMES if config.dialect.functions.keeps_removed else frozenset()
+    kept_names: frozenset[str] = _REMOVED_NAMES if config.dialect.functions.keeps_removed else frozenset()
     own = {n for n in globals() if not n.startswith("_")} - _ROOMS
-    return sorted({"P", *own, *_LAZY_MODULES - {"_src"}, *_LAZY_NAMES, *kept})
+    return sorted({"P", *own, *_LAZY_MODULES - {"_src"}, *_LAZY_NAMES, *kept_names})
 
 
 _operators_on_demand.install()

@@ -50,8 +50,8 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
     order: dict[Any, int] = {
         v: i for i, v in enumerate([*program.inputs, *[o for eqn in program.equations for o in eqn.outputs]])
     }
-    made = sorted(lin.residuals, key=lambda r: order.get(getattr(r, "variable", None), -1))
-    return [(r.aval, _origin(program, getattr(r, "variable", None), names)) for r in made]
+    sorted_residuals = sorted(lin.residuals, key=lambda r: order.get(getattr(r, "variable", None), -1))
+    return [(r.aval, _origin(program, getattr(r, "variable", None), names)) for r in sorted_residuals]
 
 
 def _argument(f: Callable[..., Any], path: Any) -> str:
@@ -67,8 +67,8 @@ def _argument(f: Callable[..., Any], path: Any) -> str:
     before = [p for p in parameters[: first.idx + 1] if p.kind is not p.VAR_POSITIONAL]
     if first.idx < len(before):
         return f"{before[first.idx].name}{rest}"
-    packed = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
-    return f"{packed[0]}[{first.idx - len(before)}]{rest}" if packed else f"[{first.idx}]{rest}"
+    packed_names = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+    return f"{packed_names[0]}[{first.idx - len(before)}]{rest}" if packed_names else f"[{first.idx}]{rest}"
 
 
 def _origin(program: Program, var: Any, names: dict[Any, str]) -> str:
@@ -84,8 +84,8 @@ def _origin(program: Program, var: Any, names: dict[Any, str]) -> str:
             inner: Program = eqn.params["program"]
             given = {v: _origin(program, x, names) for v, x in zip(inner.inputs, eqn.inputs, strict=True)}
             return _origin(inner, inner.outputs[eqn.outputs.index(var)], given)
-        named = f"named '{eqn.params['name']}'" if eqn.op is name_p else f"output of {eqn.op.name}"
-        return f"{named} from {source_text(eqn.source)}"
+        origin_text = f"named '{eqn.params['name']}'" if eqn.op is name_p else f"output of {eqn.op.name}"
+        return f"{origin_text} from {source_text(eqn.source)}"
     return "from a constant"
 
 

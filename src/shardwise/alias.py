@@ -43,9 +43,9 @@ def install() -> ModuleType:
     shardwise
     """
     root = importlib.import_module(TARGET)
-    loaded = sys.modules.get("jax")
-    if loaded is not None and loaded is not root:
-        origin = getattr(loaded, "__file__", None) or "an unknown place"
+    loaded_module = sys.modules.get("jax")
+    if loaded_module is not None and loaded_module is not root:
+        origin = getattr(loaded_module, "__file__", None) or "an unknown place"
         raise RuntimeError(
             f"'jax' is already imported, from {origin}. Call shardwise.alias.install() before the first "
             "'import jax', or start the program with 'shardwise run'."
@@ -64,7 +64,7 @@ def install() -> ModuleType:
 
 
 def _with_subclasses(kind: type) -> list[type]:
-    return [found for below in kind.__subclasses__() for found in (below, *_with_subclasses(below))]
+    return [subclass for below in kind.__subclasses__() for subclass in (below, *_with_subclasses(below))]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -152,9 +152,9 @@ def _counterpart(fullname: str) -> ModuleType:
         if error.name != name:
             raise
     parent, _, child = name.rpartition(".")
-    exported = getattr(sys.modules[parent], child, None)
-    if isinstance(exported, ModuleType):
-        return exported
+    member = getattr(sys.modules[parent], child, None)
+    if isinstance(member, ModuleType):
+        return member
     path = fullname.partition(".")[2]
     reason = _inside(path) if path.startswith("_src.") else why_absent(path)
     raise _missing_module_error(fullname, reason or f"shardwise has no counterpart of it (there is no {name})")

@@ -70,10 +70,10 @@ def safe_map(f: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
 
 def rebase_donate_argnums(donate_argnums: Iterable[int], static_argnums: Iterable[int]) -> tuple[int, ...]:
     """The donated positions once the static arguments are taken out. ValueError for one that is both."""
-    donated, static = sorted(set(donate_argnums)), set(static_argnums)
-    if both := static.intersection(donated):
+    donated_args, static = sorted(set(donate_argnums)), set(static_argnums)
+    if both := static.intersection(donated_args):
         raise ValueError(f"static_argnums and donate_argnums cannot intersect, both have {sorted(both)}.")
-    return tuple(d - sum(s < d for s in static) for d in donated)
+    return tuple(d - sum(s < d for s in static) for d in donated_args)
 
 
 def shaped_abstractify(x: Any) -> ShapedArray:

@@ -95,9 +95,9 @@ def initialize(
         _check_number(process_id, num_processes)
         at, bind = split_address(address, "coordinator_address"), _bind_address(coordinator_bind_address)
         if num_processes > 1:
-            gathered = _gather(at, num_processes, process_id, bind, initialization_timeout)
-            with gathered.environment():
-                world = comm.join(num_processes, *limits, gathered)
+            links = _gather(at, num_processes, process_id, bind, initialization_timeout)
+            with links.environment():
+                world = comm.join(num_processes, *limits, links)
     elif launched_processes() > 1:
         world = _join(*limits)
     rank, size = (0, 1) if world is None else (world.rank, world.size)
@@ -131,7 +131,7 @@ def _join(limit: float, patience: float, start: float) -> comm.World:
 def _gather(
     at: tuple[str, int], count: int, rank: int, bind: tuple[str, int] | None, seconds: float
 ) -> CoordinatorLinks:
-    """Meet the other processes. What this one lacks is found out before the others are kept waiting."""
+    """Meet the other processes. Missing libraries are found first, so that the others do not wait in vain."""
     try:
         check_gathers()
     except ImportError as error:

@@ -55,8 +55,8 @@ def is_supported_dtype(dtype: Any) -> bool:
     >>> jax.dlpack.is_supported_dtype(jnp.bfloat16)
     True
     """
-    wanted = np.dtype(dtype)
-    return (wanted.kind in "biufc" and wanted.isbuiltin == 1) or wanted.name == "bfloat16"
+    wanted_dtype = np.dtype(dtype)
+    return (wanted_dtype.kind in "biufc" and wanted_dtype.isbuiltin == 1) or wanted_dtype.name == "bfloat16"
 
 
 __dir__ = _listing(__name__)

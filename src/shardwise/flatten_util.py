@@ -36,13 +36,13 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     leaves, structure = tree_flatten(pytree)
     arrays = [jnp.asarray(leaf) for leaf in leaves]
     common = result_type(*leaves) if leaves else jnp.zeros(0).dtype
-    mixed = any(a.dtype != common for a in arrays)
+    has_mixed_dtypes = any(a.dtype != common for a in arrays)
     places: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]] = []
     total = 0
     for a in arrays:
         places.append((total, total + math.prod(a.shape), a.shape, a.dtype))
         total += math.prod(a.shape)
-    unravel = _Unravel(structure, tuple(places), total, common if mixed else None)
+    unravel = _Unravel(structure, tuple(places), total, common if has_mixed_dtypes else None)
     if not arrays:
         return jnp.zeros(0), unravel
     return jnp.concatenate([jnp.ravel(a).astype(common) for a in arrays]), unravel

@@ -184,11 +184,11 @@ def annotate_function(func: Callable[..., Any], name: str | None = None, **decor
     >>> jax.profiler.annotate_function(jnp.sin, name="wave")(0.0)
     Array(0., dtype=float32, weak_type=True)
     """
-    shown = name or getattr(func, "__qualname__", None) or func.__name__
+    shown_name = name or getattr(func, "__qualname__", None) or func.__name__
 
     @wraps(func)
     def annotated_call(*args: Any, **kwargs: Any) -> Any:
-        with TraceAnnotation(shown, **decorator_kwargs):
+        with TraceAnnotation(shown_name, **decorator_kwargs):
             return func(*args, **kwargs)
 
     return annotated_call
@@ -205,12 +205,12 @@ def device_memory_profile(backend: str | None = None) -> bytes:
     >>> jax.profiler.device_memory_profile()[:2]  # gzip's mark
     b'\x1f\x8b'
     """
-    held = {str(d) for d in devices(backend)}
+    device_names = {str(d) for d in devices(backend)}
     samples: Counter[tuple[str, str, int]] = Counter()
     for x in live_arrays():
         size = math.prod(x.sharding.shard_shape(x.shape)) * x.itemsize
         for device in map(str, x._sig.devices):
-            if device in held:
+            if device in device_names:
                 samples[f"{x.aval.str_short()} {x.sharding}", device, size] += 1
     return gzip.compress(_pprof(samples))
 

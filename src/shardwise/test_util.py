@@ -59,8 +59,10 @@ def check_jvp(
     tangents = tree_map(functools.partial(_random_like, rng), args)
     value, tangent = f_jvp(args, tangents)
     check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
-    expected = _difference(f, args, tangents, eps)
-    check_close(expected, tree_map(_differentiable, tangent), atol, rtol, err_msg or "the derivative of forward mode")
+    expected_change = _difference(f, args, tangents, eps)
+    check_close(
+        expected_change, tree_map(_differentiable, tangent), atol, rtol, err_msg or "the derivative of forward mode"
+    )
 
 
 def check_vjp(
@@ -86,9 +88,9 @@ def check_vjp(
     check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
     tangents = tree_map(functools.partial(_random_like, rng), args)
     cotangents = tree_map(functools.partial(_random_like, rng), value)
-    expected = _product(cotangents, _difference(f, args, tangents, eps))
-    found = _product(tangents, tree_map(_differentiable, pull(cotangents)))
-    check_close(expected, found, atol, rtol, err_msg or "the derivative of reverse mode")
+    expected_change = _product(cotangents, _difference(f, args, tangents, eps))
+    derivative = _product(tangents, tree_map(_differentiable, pull(cotangents)))
+    check_close(expected_change, derivative, atol, rtol, err_msg or "the derivative of reverse mode")
 
 
 def check_grads(
@@ -137,11 +139,11 @@ def _check_orders(
         path = f"{taken} of {mode}" if taken else mode
         if mode == "fwd":
             check_jvp(f, functools.partial(jvp, f), args, atol, rtol, eps, f"jvp ({path})")
-            derived = _push_through(f, tree_map(functools.partial(_random_like, rng), args))
+            derived_function = _push_through(f, tree_map(functools.partial(_random_like, rng), args))
         else:
             check_vjp(f, functools.partial(vjp, f), args, atol, rtol, eps, f"vjp ({path})")
-            derived = _pull_through(f, tree_map(functools.partial(_random_like, rng), f(*args)))
-        _check_orders(derived, args, order - 1, modes, atol, rtol, eps, path)
+            derived_function = _pull_through(f, tree_map(functools.partial(_random_like, rng), f(*args)))
+        _check_orders(derived_function, args, order - 1, modes, atol, rtol, eps, path)
 
 
 def _push_through(f: Callable[..., Any], tangents: Any) -> Callable[..., Any]:
@@ -158,10 +160,10 @@ def _random_like(rng: np.random.Generator, x: Any) -> Any:
     shape = np.shape(x)
     if not issubdtype(dtype, np.inexact):
         return np.zeros(shape, float0)
-    drawn = rng.standard_normal(shape)
+    sample = rng.standard_normal(shape)
     if issubdtype(dtype, np.complexfloating):
-        drawn = drawn + 1j * rng.standard_normal(shape)
-    return np.asarray(drawn).astype(dtype)
+        sample = sample + 1j * rng.standard_normal(shape)
+    return np.asarray(sample).astype(dtype)
 
 
 def _differentiable(x: Any) -> Any:

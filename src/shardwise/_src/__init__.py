@@ -1,7 +1,7 @@
 """`shardwise._src`: the few names below JAX's documented ones that widespread libraries import anyway.
 
-In: such an import. Out: our own objects under those names, where we have what they stand for; documented names are also where JAX
-defines them (`homes`). Nothing else is here, and no code of ours uses it.
+In: an import of such a name. Out: our own object for it, where there is one. Documented names can also be imported from the modules in
+which JAX defines them (`homes`). Nothing else is here, and no code of ours uses it.
 """
 
 import importlib as _importlib

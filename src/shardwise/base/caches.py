@@ -94,7 +94,7 @@ class InternTable(dict[K, V], Generic[K, V]):
 
     def sweep(self) -> None:
         """Drop the objects that only the table refers to. Each is taken out, counted, and put back if it has other references."""
-        if not _COUNTED:
+        if not _COUNTS_REFERENCES:
             return
         with self._lock:
             for key in list(self):
@@ -118,4 +118,4 @@ def _fewest() -> int:
 
 
 _ALONE = _fewest()
-_COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the GIL, reference counts are unreliable
+_COUNTS_REFERENCES = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the GIL, reference counts are unreliable

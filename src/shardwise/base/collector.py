@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept out of what makes many objects that stay."""
+"""Python's garbage collector, paused while many lasting objects are made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Doors of packages: names that a package offers, imported from its modules when they are first asked for.
 
-So that others import a package and not its modules, and start-up does not import what it does not need. `open_door` is the door of a room
-of ours, `open_package` that of a public package.
+Others import the package and not its modules, and start-up imports only the modules it needs. `open_door` makes the door of an internal
+room, `open_package` that of a public package.
 """
 
 from __future__ import annotations

@@ -34,12 +34,12 @@ else:
         """A dataclass with these options of Python's."""
 
         def decorate(cls):
-            made = dataclasses.dataclass(
+            new_class = dataclasses.dataclass(
                 init=False, repr=False, eq=False, slots=slots, kw_only=kw_only, weakref_slot=weakref_slot
             )(cls)
-            made.__dataclass_params__.eq = eq
-            _complete(made, init, repr, eq, frozen, slots)
-            return made
+            new_class.__dataclass_params__.eq = eq
+            _complete(new_class, init, repr, eq, frozen, slots)
+            return new_class
 
         return decorate if cls is None else decorate(cls)
 

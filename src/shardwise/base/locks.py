@@ -1,6 +1,6 @@
 """Locks, and values computed once, that leave nothing held in a forked child.
 
-A child has one thread. What another thread of the parent held when it forked, nobody in the child would ever release.
+A child has one thread. A lock that another thread of the parent held at the fork would never be released in the child.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _locks: WeakSet[Any] = WeakSet()
 
 
 def free_lock() -> threading.Lock:
-    """A lock that is free in a child. It is for what stays whole, or can be made anew, wherever a thread stopped."""
+    """A lock that is free in a child. It may guard only data that is valid, or can be rebuilt, at whatever line a thread stopped."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock

@@ -102,14 +102,14 @@ def refuse_names(module: str, reason: str | None = None) -> Callable[[str], Any]
     return __getattr__
 
 
-def refuse_below(package: str, submodules: Iterable[str], reason: str | None = None) -> None:
+def refuse_below(package: str, submodules: Iterable[str]) -> None:
     """Give a package submodules (``ops``, ``ops.tpu``) whose names are refused."""
     for below in submodules:
         name = f"{package}.{below}"
         module = ModuleType(name, "Names that are refused when they are used.")
         module.__spec__ = ModuleSpec(name, None, is_package=True)  # `importlib.util.find_spec` raises without one
         module.__path__ = []  # any of them may have others below
-        vars(module)["__getattr__"] = refuse_names(name, reason)
+        vars(module)["__getattr__"] = refuse_names(name)
         sys.modules[name] = module
         parent, _, child = name.rpartition(".")
         setattr(sys.modules[parent], child, module)

@@ -18,14 +18,14 @@ class _Absent:
 ABSENT: Any = _Absent()
 
 
-def old_argument(function: str, name: str, value: Any, instead: str, default: Any = None) -> Any:
-    """`value`, or `default` if it was not given.
+def old_argument(function: str, name: str, value: Any, instead: str) -> Any:
+    """`value`, or None if it was not given.
 
     Raises:
         TypeError: it was given under the dialect 0.10.
     """
     if value is ABSENT:
-        return default
+        return None
     if not config.dialect.functions.keeps_removed:
         raise about(
             "dialect",

@@ -1,7 +1,7 @@
 """The page of docs/errors for an error, by the place in the source that raises it.
 
-What a class says itself, or `errors.about` at the place, goes first. Places are files and folders below the package; the nearest one
-counts.
+A page named by the error's class, or by `errors.about` where it is raised, takes precedence. Places are files and folders below the
+package; the nearest one counts.
 """
 
 from __future__ import annotations

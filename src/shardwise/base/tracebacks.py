@@ -67,7 +67,7 @@ _RAISE = opcode.opmap["RAISE_VARARGS"]
 
 
 def tell_topic(error: BaseException) -> None:
-    """Note which page is about the error, by the place that raised it, before frames go. What comes up from elsewhere has none."""
+    """Note the page about the error, by the place that raised it, before frames are removed. Errors from outside the package have none."""
     frames = list(_frames(error.__traceback__))
     if not frames or topic_of(error) or isinstance(error, (AttributeError, NotImplementedError)):
         return

@@ -63,12 +63,12 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
     try:
         others = [spec.flatten_up_to(other) for other in rest]
     except ValueError as err:
-        raise _mismatch("tree_map tree", tree, rest, is_leaf) or err from None
+        raise _mismatch(tree, rest, is_leaf) or err from None
     return spec.unflatten(map(f, leaves, *others))
 
 
-def _mismatch(name: str, tree: Any, rest: Sequence[Any], is_leaf: IsLeaf) -> ValueError | None:
-    return next(filter(None, (prefix_error(name, tree, other, is_leaf) for other in rest)), None)
+def _mismatch(tree: Any, rest: Sequence[Any], is_leaf: IsLeaf) -> ValueError | None:
+    return next(filter(None, (prefix_error("tree_map tree", tree, other, is_leaf) for other in rest)), None)
 
 
 def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:

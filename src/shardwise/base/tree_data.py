@@ -45,7 +45,7 @@ def register_pytree_node_serialization(
 
     Args:
         nodetype: a class that is registered as a pytree node, or a namedtuple.
-        serialized_name: what bytes name it by.
+        serialized_name: its name in the bytes.
         serialize_auxdata: the node's own part, which its `flatten` gives beside the children, as bytes.
         deserialize_auxdata: the reverse.
         from_children: makes a node of that part and its children; None: as the class is registered.

@@ -22,7 +22,7 @@ from shardwise.base.nearest import did_you_mean
 
 
 def show_error(error: BaseException) -> BaseException:
-    """`error` itself, without our frames, and so what caused it. What happened inside of us alone is left out."""
+    """`error` itself, without our frames, and its causes likewise. Causes that lie wholly inside the package are left out."""
     if not tracebacks.removes_frames():
         return error
     seen_ids: set[int] = set()

@@ -37,7 +37,7 @@ def copy_identity(wrapper: Any, fun: Callable[..., Any]) -> None:
             wrapper.__dict__[name] = value
     for name in functools.WRAPPER_ASSIGNMENTS:
         if hasattr(fun, name):
-            # An object may have anything under these names, of which functions take strings and dicts only.
+            # An object may have any value under these names; functions accept strings and dicts only.
             with suppress(TypeError):
                 setattr(wrapper, name, getattr(fun, name))
     wrapper.__wrapped__ = fun

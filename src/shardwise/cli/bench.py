@@ -171,7 +171,7 @@ def text(name: str, rows: Sequence[Row], beside: Mapping[str, Any] | None = None
 
 def _figures(row: Row) -> tuple[float, float, float]:
     """Seconds of the first call, and median and least of those that compiled nothing; zero where there are none."""
-    repeats = [s for s, compiling in zip(row.seconds, row.compiling, strict=True) if not compiling]
+    repeats = [s for s, compiles in zip(row.seconds, row.compiling, strict=True) if not compiles]
     return row.seconds[0], statistics.median(repeats) if repeats else 0.0, min(repeats, default=0.0)
 
 

@@ -74,12 +74,12 @@ class Clock:
     def _make(self, maker: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """The result of `jax.jit(...)`: a timed function, or a decorator that makes one."""
         once = any(options.get(name) not in (None, ()) for name in ("donate_argnums", "donate_argnames"))
-        made = maker(*args, **options)
+        compiled_function = maker(*args, **options)
         if args or "fun" in options or "f" in options:
-            return TimedFunction(made, self, once)
+            return TimedFunction(compiled_function, self, once)
 
         def decorate(function: Any) -> TimedFunction:
-            return TimedFunction(made(function), self, once)
+            return TimedFunction(compiled_function(function), self, once)
 
         return decorate
 

@@ -127,8 +127,8 @@ def carry_out(options: argparse.Namespace) -> int:
     from shardwise.plan.advise import plan_advice  # start-up time: as above
 
     try:
-        planned = on(options.on, read=options.read, steps=options.steps)
-        run = planned.__enter__()
+        plan_context = on(options.on, read=options.read, steps=options.steps)
+        run = plan_context.__enter__()
     except ValueError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
@@ -169,7 +169,7 @@ def carry_out(options: argparse.Namespace) -> int:
         with mark_children(run.machine.name):
             return run_observed(program, options, report, advice)
     finally:
-        planned.__exit__(None, None, None)
+        plan_context.__exit__(None, None, None)
 
 
 def _search(executable: DataFree, machine: Machine, options: argparse.Namespace) -> str:
@@ -235,7 +235,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _may_be_of_values(error: BaseException) -> bool:
-    """Whether zeros in place of values may have led to it. What this library refuses it refuses by types."""
+    """Whether zeros in place of values may have led to the error. Errors of this library depend on types alone."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = bool(frames) and Path(frames[-1].filename).is_relative_to(Path(__file__).parents[1])
     return isinstance(error, _OF_VALUES) and not ours

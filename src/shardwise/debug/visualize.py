@@ -86,12 +86,12 @@ def visualize_sharding(
 
     base_height = int(_BASE_HEIGHT * scale)
     base_width = int(base_height * (shape[1] if len(shape) == 2 else 1) / shape[0])
-    framed = colors is None
+    has_frame = colors is None
     table = Table(
         show_header=False,
-        show_lines=framed,
-        box=SQUARE if framed else None,
-        highlight=framed,
+        show_lines=has_frame,
+        box=SQUARE if has_frame else None,
+        highlight=has_frame,
         padding=0,
         pad_edge=False,
     )

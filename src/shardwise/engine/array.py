@@ -450,7 +450,7 @@ def shared_array(value: Ndarray) -> ArrayImpl:
 
 
 def new_array(value: Ndarray, *, explicit: bool = False) -> Array:
-    """A host ndarray as an array of what runs now: like `host_array`, but in a function that is traced a constant of its program."""
+    """A host ndarray as an array: by `host_array`, but inside a traced function as a constant of its program."""
     if is_eager():
         return host_array(value, explicit=explicit)
     if not value.ndim:

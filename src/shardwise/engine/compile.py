@@ -111,10 +111,10 @@ def compile_program(
             executable.call = watch_keys(executable.call, traced_program)
         return _observers[-1](executable, names) if _observers and jitted else executable.call
 
-    done = Executable(given, module, context, out_sigs, seconds, mine, names, observe)
+    new_executable = Executable(given, module, context, out_sigs, seconds, mine, names, observe)
     if runs:
-        done.finish()
-    return done
+        new_executable.finish()
+    return new_executable
 
 
 def _result_signature(
@@ -309,16 +309,18 @@ def _devices(
     legacy: bool,
 ) -> tuple[tuple[Device, ...], bool]:
     """The one ordered device list of the computation, and whether any argument commits it; raises if two disagree."""
-    found: tuple[Device, ...] | None = None
+    device_list: tuple[Device, ...] | None = None
     subject = ""
     name_list = list(names) or [""] * len(in_sigs)
 
     def meet(devices: tuple[Device, ...], what: str) -> None:
-        nonlocal found, subject
-        if found is None:
-            found, subject = devices, what
-        elif found is not devices and found != devices:  # mostly one tuple: comparing thousands of devices takes long
-            raise incompatible_devices(name, subject, found, what, devices)
+        nonlocal device_list, subject
+        if device_list is None:
+            device_list, subject = devices, what
+        elif (
+            device_list is not devices and device_list != devices
+        ):  # mostly one tuple: comparing thousands of devices takes long
+            raise incompatible_devices(name, subject, device_list, what, devices)
 
     for i, sig in enumerate(in_sigs):
         if sig.committed:
@@ -333,11 +335,11 @@ def _devices(
     context = default_mesh if default_mesh is not None and legacy else get_concrete_mesh()
     if not context.empty:
         meet(context.device_list, "jit's context mesh")
-    if found is None and default_mesh is not None:
+    if device_list is None and default_mesh is not None:
         return default_mesh.device_list, True
-    if found is None:
+    if device_list is None:
         return (default_device(),), False
-    return found, True
+    return device_list, True
 
 
 def _meshes(

@@ -189,13 +189,13 @@ def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | 
     token = context_token()
     placed_leaves: list[Any] = []
     given = target = None
-    for x, wanted in zip(leaves, targets, strict=True):
-        if target is None or wanted is not given:
-            target = as_target(wanted) if isinstance(wanted, (Sharding, Device)) else None
+    for x, wanted_target in zip(leaves, targets, strict=True):
+        if target is None or wanted_target is not given:
+            target = as_target(wanted_target) if isinstance(wanted_target, (Sharding, Device)) else None
             if target is None or spans_processes(target.device_list):
                 return None
             check_attached(target)
-            given = wanted
+            given = wanted_target
         kind = type(x)
         if kind is np.ndarray:
             sig, dtype = _placed_signature(token, x.shape, x.dtype, target)
@@ -209,10 +209,10 @@ def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | 
             dense = x.dense
         else:
             return None
-        made = _blank(ArrayImpl)
-        made._sig, made._dense, made._origin = sig, dense, 0
-        made._block = made._npy = made._shards = None
-        placed_leaves.append(made)
+        new_array = _blank(ArrayImpl)
+        new_array._sig, new_array._dense, new_array._origin = sig, dense, 0
+        new_array._block = new_array._npy = new_array._shards = None
+        placed_leaves.append(new_array)
     return placed_leaves
 
 

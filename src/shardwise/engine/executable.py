@@ -244,9 +244,9 @@ class Executable(LoweredProgram):
         `checks`: results are checked after the call, which therefore keeps owned arguments.
         """
         names = [f"a{i}" for i in range(len(self.in_sigs))]
-        announced = self._announced
-        meets = announced is not None and announced.meeting is not None
-        constants: dict[str, Any] = {"run": plan.run if announced is None else announced.run}
+        announcement = self._announced
+        meets = announcement is not None and announcement.meeting is not None
+        constants: dict[str, Any] = {"run": plan.run if announcement is None else announcement.run}
         constants |= {"new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal, "out_of_memory": out_of_memory}
         lines = ["def call(args):"]
         if names:
@@ -256,19 +256,19 @@ class Executable(LoweredProgram):
             lines += self._argument_lines(i, have, constants)
         outs = [f"r{i}" for i in range(len(self.out_sigs))]
         blocks = ", ".join(f"b{i}" for i in range(len(names)))
-        if announced is not None:
+        if announcement is not None:
             terms = []
             for i, sig in enumerate(self.in_sigs):
                 if sig.spans:
                     terms.append(f"a{i}._origin")
                 else:
-                    constants[f"seen{i}"] = announced.value_number(i)
+                    constants[f"seen{i}"] = announcement.value_number(i)
                     terms.append(f"seen{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
             lines += [
-                f"    terms = ({', '.join([str(announced.number), *terms])},)",
+                f"    terms = ({', '.join([str(announcement.number), *terms])},)",
                 f"    origin = hash(terms) & {MASK}",
             ]
-            constants |= {"told": announced.told, "notes": history.notes, "shorten": history.shorten}
+            constants |= {"told": announcement.told, "notes": history.notes, "shorten": history.shorten}
             lines += ["    notes.append((origin, told))", f"    if len(notes) > {FEW}: shorten()"]
             if meets:
                 blocks = ", ".join(["origin, terms", *[f"b{i}" for i in range(len(names))]])
@@ -287,7 +287,7 @@ class Executable(LoweredProgram):
             lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in owned_inputs]
         for i in range(len(outs)):
             lines += self._result_lines(i, constants)
-            if announced is not None:
+            if announcement is not None:
                 lines.append(f"    x{i}._origin = origin + {i}")
         results = ", ".join(f"x{i}" for i in range(len(outs)))
         lines.append(f"    return {results}" if single else f"    return [{results}]")
@@ -295,7 +295,7 @@ class Executable(LoweredProgram):
         return constants["call"]
 
     def _argument_lines(self, i: int, have: str, constants: dict[str, Any]) -> list[str]:
-        """What takes from argument `i` the block, or the whole value, that the program runs on."""
+        """The lines of `call` that take the block, or the whole value, for the program from argument `i`."""
         form = self._forms[i]
         if form is None or have == "dense":
             return [

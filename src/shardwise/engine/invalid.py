@@ -23,10 +23,10 @@ def origin(
     """The equation that gave the first bad value; None where nothing may be run again, or an argument is to blame."""
     if any(e.op.has_effects(e.params) for e in program.equations):
         return None
-    looked_at = [v for e in program.equations for v in e.outputs if issubdtype(v.aval.dtype, np.inexact)]
-    whole = Program(program.inputs, program.equations, tuple(looked_at), program.num_consts, program.name)
+    float_values = [v for e in program.equations for v in e.outputs if issubdtype(v.aval.dtype, np.inexact)]
+    whole = Program(program.inputs, program.equations, tuple(float_values), program.num_consts, program.name)
     given = list(zip(program.inputs, blocks, strict=True))
-    values = list(zip(looked_at, Plan(whole, env).run(*blocks), strict=True))
+    values = list(zip(float_values, Plan(whole, env).run(*blocks), strict=True))
     bad = {v for v, block in (*given, *values) if issubdtype(v.aval.dtype, np.inexact) and test(block).any()}
     guilty = [e for e in program.equations if any(v in bad for v in e.outputs)]
     first = [e for e in guilty if not any(isinstance(a, Var) and a in bad for a in e.inputs)]

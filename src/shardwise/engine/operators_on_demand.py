@@ -17,7 +17,7 @@ _FACE = "shardwise.numpy"
 _BINARY = "add sub mul truediv floordiv mod pow matmul divmod and or xor lshift rshift".split()
 # Old names, from before the arrays became one type, and their new names.
 _OLDER = {"local_shards": "addressable_shards", "local_data": "addressable_data"}
-_GONE = {"device_buffer": "x.addressable_data(0)", "device_buffers": "[s.data for s in x.addressable_shards]"}
+_REPLACEMENTS = {"device_buffer": "x.addressable_data(0)", "device_buffers": "[s.data for s in x.addressable_shards]"}
 _OPERATORS = [f"__{side}{name}__" for name in _BINARY for side in ("", "r")] + [
     f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert round getitem iter len contains".split()
 ]
@@ -75,5 +75,5 @@ def install() -> None:
     # Properties, not a `__getattr__`: NumPy asks every array for attributes that it lacks, and a miss must cost no call.
     for old, new in _OLDER.items():
         setattr(ArrayImpl, old, _deprecated_property(old, new))
-    for old, new in _GONE.items():
+    for old, new in _REPLACEMENTS.items():
         setattr(ArrayImpl, old, _gone_property(old, new))

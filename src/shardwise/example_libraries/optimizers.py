@@ -149,8 +149,8 @@ def adagrad(step_size: Any, momentum: float = 0.9) -> tuple[Init, Update, GetPar
     def update(i: Any, g: Any, state: Any) -> Any:
         x, squares, mean = state
         squares = squares + jnp.square(g)
-        scaled = jnp.where(squares > 0, g / jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
-        mean = (1 - momentum) * scaled + momentum * mean
+        scaled_gradient = jnp.where(squares > 0, g / jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+        mean = (1 - momentum) * scaled_gradient + momentum * mean
         return x - rate(i) * mean, squares, mean
 
     return lambda x0: (x0, jnp.zeros_like(x0), jnp.zeros_like(x0)), update, lambda state: state[0]
@@ -194,9 +194,9 @@ def adam(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) 
         x, mean, squares = state
         mean = (1 - b1) * g + b1 * mean
         squares = (1 - b2) * jnp.square(g) + b2 * squares
-        unbiased = mean / (1 - jnp.asarray(b1, mean.dtype) ** (i + 1))
+        unbiased_mean = mean / (1 - jnp.asarray(b1, mean.dtype) ** (i + 1))
         spread = squares / (1 - jnp.asarray(b2, mean.dtype) ** (i + 1))
-        return x - rate(i) * unbiased / (jnp.sqrt(spread) + eps), mean, squares
+        return x - rate(i) * unbiased_mean / (jnp.sqrt(spread) + eps), mean, squares
 
     return lambda x0: (x0, jnp.zeros_like(x0), jnp.zeros_like(x0)), update, lambda state: state[0]
 
@@ -230,8 +230,8 @@ def sm3(step_size: Any, momentum: float = 0.9) -> tuple[Init, Update, GetParams]
     def update(i: Any, g: Any, state: Any) -> Any:
         x, mean, vectors = state
         bound = functools.reduce(jnp.minimum, [along(v, a, x.ndim) for a, v in enumerate(vectors)]) + jnp.square(g)
-        scaled = jnp.where(bound > 0, g / jnp.sqrt(jnp.where(bound > 0, bound, 1)), 0)
-        mean = (1 - momentum) * scaled + momentum * mean
+        scaled_gradient = jnp.where(bound > 0, g / jnp.sqrt(jnp.where(bound > 0, bound, 1)), 0)
+        mean = (1 - momentum) * scaled_gradient + momentum * mean
         if x.ndim:
             vectors = [jnp.max(bound, axis=tuple(b for b in range(x.ndim) if b != a)) for a in range(x.ndim)]
         else:

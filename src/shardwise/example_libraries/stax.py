@@ -254,8 +254,8 @@ def serial(*layers: Layer) -> Layer:
         params = []
         for init in inits:
             rng, key = random.split(rng)
-            input_shape, found = init(key, input_shape)
-            params.append(found)
+            input_shape, layer_params = init(key, input_shape)
+            params.append(layer_params)
         return input_shape, params
 
     def apply_fun(params: Any, inputs: Any, **kwargs: Any) -> Any:
@@ -271,11 +271,11 @@ def parallel(*layers: Layer) -> Layer:
     inits, applies = [init for init, _ in layers], [apply for _, apply in layers]
 
     def init_fun(rng: Any, input_shape: Any) -> tuple[Any, Any]:
-        found = [
+        shapes_and_params = [
             init(key, shape)
             for init, key, shape in zip(inits, random.split(rng, len(layers)), input_shape, strict=True)
         ]
-        return tuple(shape for shape, _ in found), tuple(params for _, params in found)
+        return tuple(shape for shape, _ in shapes_and_params), tuple(params for _, params in shapes_and_params)
 
     def apply_fun(params: Any, inputs: Any, **kwargs: Any) -> Any:
         keys = _keys(kwargs.pop("rng", None), len(layers))

@@ -10,7 +10,7 @@ from shardwise.base.overrides import disable_x64 as disable_x64
 from shardwise.base.overrides import enable_x64 as enable_x64
 from shardwise.ops.control.callback import io_callback as io_callback
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.experimental import array_serialization as array_serialization
     from shardwise.experimental import checkify as checkify
     from shardwise.experimental import colocated_python as colocated_python

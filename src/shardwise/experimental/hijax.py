@@ -101,8 +101,8 @@ _type_functions: dict[type, Callable[[Any], Any]] = {}
 
 
 def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
-    """Declare how the type of values of the class `val_cls` is found: ``typeof_fn(value)``. `tree_util` is what makes
-    arguments of them.
+    """Declare how the type of values of the class `val_cls` is found: ``typeof_fn(value)``. Register the class with
+    `tree_util` to pass such values as arguments.
 
     >>> class Box:
     ...     pass

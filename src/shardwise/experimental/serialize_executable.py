@@ -159,13 +159,13 @@ class _LoadedProgram(Lowered):
     """A lowered function that was traced in another process."""
 
     def __init__(self, parts: Mapping[str, Any], in_tree: PyTreeDef, out_tree: PyTreeDef, entry: Entry) -> None:
-        avals, donated, out_avals, name, chosen = parts["stage"]
+        avals, donated_args, out_avals, name, chosen = parts["stage"]
         if in_tree.num_leaves != len(avals) or out_tree.num_leaves != len(out_avals):
             raise ValueError(
                 f"deserialize_and_load: the function has {len(avals)} arguments and {len(out_avals)} results, the trees have "
                 f"{in_tree.num_leaves} and {out_tree.num_leaves} leaves. Pass the trees that serialize gave with the bytes."
             )
-        Stage.__init__(self, in_tree, avals, donated, out_tree, out_avals, name, chosen)
+        Stage.__init__(self, in_tree, avals, donated_args, out_tree, out_avals, name, chosen)
         self._entry = entry
         self._names = parts["names"]
         self._has_statics = parts["statics"]

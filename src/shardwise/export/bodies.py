@@ -138,22 +138,22 @@ class TracedBody:
     def _avals(self) -> tuple[tuple[ShapedArray, ...], tuple[ShapedArray, ...]] | None:
         small = [] if self.samples is None else [self._at(env) for env in self.samples.small]
         rows = [(*t._avals, *t._out_avals) for t in (*self.traces, *small)]
-        found: list[ShapedArray] = []
+        value_types: list[ShapedArray] = []
         if len({len(row) for row in rows}) != 1:
             return None
         for avals in zip(*rows, strict=True):
             first = avals[0]
             if self.samples is None or all(a is first for a in avals):
-                found.append(first)
+                value_types.append(first)
                 continue
             if any(a.ndim != first.ndim for a in avals):
                 return None
             dims = [self.samples.fit(sizes) for sizes in zip(*[a.shape for a in avals], strict=True)]
             if None in dims:
                 return None
-            found.append(array_type(dims, first))
+            value_types.append(array_type(dims, first))
         count = len(self.traces[0]._avals)
-        return tuple(found[:count]), tuple(found[count:])
+        return tuple(value_types[:count]), tuple(value_types[count:])
 
     def program(self, sizes: Sizes) -> tuple[Program, list[Any]]:
         """The function's own trace, with its custom derivatives."""
@@ -231,7 +231,9 @@ class LoadedBody:
         ]
 
     def _instance(self, sizes: Sizes) -> Part:
-        fitting_parts = [(fixed, part) for fixed, part in self._portable.special if fixed.items() <= sizes.items()]
+        fitting_parts = [
+            (fixed_sizes, part) for fixed_sizes, part in self._portable.special if fixed_sizes.items() <= sizes.items()
+        ]
         _, part = max(fitting_parts, key=lambda item: len(item[0]), default=({}, self._portable.main))
         try:
             if isinstance(part, str):

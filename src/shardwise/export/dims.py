@@ -286,9 +286,9 @@ def is_nonnegative(size: Any, depth: int = 2) -> bool:
     if bounds(size)[0] >= 0:
         return True
     return depth > 0 and any(
-        is_nonnegative(size - known, depth - 1)
-        for known in size.scope.known
-        if isinstance(known, SymbolicDim) and {p for p, _ in known.terms} & {p for p, _ in size.terms if p}
+        is_nonnegative(size - known_size, depth - 1)
+        for known_size in size.scope.known
+        if isinstance(known_size, SymbolicDim) and {p for p, _ in known_size.terms} & {p for p, _ in size.terms if p}
     )
 
 

@@ -252,9 +252,9 @@ class Exported:
     def _function(self, sizes: Sizes) -> Callable[..., Any]:
         """The flat function for these sizes, with the derivative that `vjp` gives."""
         key = tuple(sorted(sizes.items()))
-        found = self._functions.get(key)
-        if found is not None:
-            return found
+        known_function = self._functions.get(key)
+        if known_function is not None:
+            return known_function
 
         def run(*leaves: Any) -> Any:
             program, constants = self._body.program(sizes)

@@ -31,8 +31,8 @@ class Samples:
         envs: the variables' values, each at least 5 where that is allowed.
         small: others, where some variables are 1, or one is 2 to 6. Functions often do something else there: dims of size 1 are
             broadcast, slices end earlier.
-        far: the least and larger ones, of one variable or of all, at which what was found at the others is tried: functions may do
-            something else from some size on.
+        far: the least and larger ones, of one variable or of all, at which the expressions found at the others are tried: functions
+            may do something else from some size on.
         more: whether those that tell quotients from polynomials are among `envs`.
     """
 

@@ -22,7 +22,7 @@ from shardwise.export.samples import Samples
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var
 from shardwise.ir.digest import ProgramDigest
 
-_interned: InternTable[tuple[Any, ...], SymbolicArray] = InternTable()
+_interned_arrays: InternTable[tuple[Any, ...], SymbolicArray] = InternTable()
 _MARKS = ("mesh", "spec", "vma", "unreduced", "reduced")
 
 
@@ -44,9 +44,9 @@ class SymbolicArray(ShapedArray):
             like.weak_type,
         )
         key += tuple(getattr(like, name) for name in _MARKS)
-        interned = _interned.get(key)
-        if interned is not None:
-            return interned
+        known_array = _interned_arrays.get(key)
+        if known_array is not None:
+            return known_array
         self = object.__new__(cls)
         put = object.__setattr__
         put(self, "shape", tuple(shape))
@@ -54,7 +54,7 @@ class SymbolicArray(ShapedArray):
         put(self, "size", math.prod(shape))
         for name in ("dtype", "weak_type", *_MARKS):
             put(self, name, getattr(like, name))
-        return _interned.keep(key, self)
+        return _interned_arrays.keep(key, self)
 
     def update(self, **changes: Any) -> ShapedArray:
         """This type with some fields replaced."""
@@ -159,7 +159,7 @@ class _TemplateBuilder:
         def read(atoms: Sequence[Any], where: str) -> Any:
             if all(isinstance(a, Literal) for a in atoms):
                 return self.literal(atoms, where)
-            names_found = {known.get(a) for known, a in zip(names, atoms, strict=True)}
+            names_found = {known_sizes.get(a) for known_sizes, a in zip(names, atoms, strict=True)}
             if len(names_found) != 1 or None in names_found:
                 raise Unlike(f"{where} reads another value at other sizes")
             return names_found.pop()

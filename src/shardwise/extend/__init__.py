@@ -5,7 +5,7 @@ import typing as _typing
 from shardwise.base.doors import open_package as _open_package
 from shardwise.base.refused import refuse_below as _refuse_below
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.extend import backend as backend
     from shardwise.extend import core as core
     from shardwise.extend import ifrt_programs as ifrt_programs

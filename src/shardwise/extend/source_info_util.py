@@ -1,4 +1,4 @@
-"""`shardwise.extend.source_info_util`: source lines and names of what is traced now, and the frames that count as user code."""
+"""`shardwise.extend.source_info_util`: source lines and names of the code that is traced now, and the frames that count as user code."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import typing as _typing
 
 from shardwise.base.doors import open_package as _open_package
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.interpreters import ad as ad
     from shardwise.interpreters import batching as batching
     from shardwise.interpreters import mlir as mlir

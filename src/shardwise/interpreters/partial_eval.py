@@ -56,8 +56,8 @@ class PartialVal(tuple[ShapedArray | None, Any]):
 
     def get_aval(self) -> ShapedArray:
         """The type."""
-        known = self[0]
-        return as_value(self[1]).aval if known is None else known
+        known_aval = self[0]
+        return as_value(self[1]).aval if known_aval is None else known_aval
 
 
 class PartialTrace(ProgramTrace):
@@ -80,25 +80,27 @@ class PartialTrace(ProgramTrace):
             program = op.inline(_equation(op, args, params))
             if op.call and not all(unknown):
                 return eval_program(program, args)
-            known = self._known_of_call(program, args, unknown)
+            known_outs = self._known_of_call(program, args, unknown)
             outs = super().process(op, args, params)
         else:
             outs = super().process(op, args, params)
-            known = self._known_of_loop(op, args, params, unknown, len(outs))
-        return [known.get(i, out) for i, out in enumerate(outs)]
+            known_outs = self._known_of_loop(op, args, params, unknown, len(outs))
+        return [known_outs.get(i, out) for i, out in enumerate(outs)]
 
     constant = _Trace.constant
 
     def _known_of_call(self, program: _Program, args: Sequence[Any], unknown: Sequence[bool]) -> dict[int, Any]:
         """By position, the results of a program that follow from known operands."""
         part_of = LiveResults().part_of
-        found = [i for i in range(len(program.outputs)) if not any(unknown[j] for j in part_of(program, (i,)).inputs)]
-        if not found:
+        known_outputs = [
+            i for i in range(len(program.outputs)) if not any(unknown[j] for j in part_of(program, (i,)).inputs)
+        ]
+        if not known_outputs:
             return {}
-        part = part_of(program, found)
+        part = part_of(program, known_outputs)
         with tracing(self.parent):
             return dict(
-                zip(found, eval_program(part.program(part.inputs), [args[i] for i in part.inputs]), strict=True)
+                zip(known_outputs, eval_program(part.program(part.inputs), [args[i] for i in part.inputs]), strict=True)
             )
 
     def _known_of_loop(
@@ -109,10 +111,10 @@ class PartialTrace(ProgramTrace):
             return {}
         narrow, part_of = op.narrow, LiveResults().part_of
         parts: list[NarrowedEquation] = [narrow(params, [i == j for j in range(count)], part_of) for i in range(count)]
-        found = [not any(unknown[j] for j in part.operands) for part in parts]
-        if not any(found):
+        is_known = [not any(unknown[j] for j in part.operands) for part in parts]
+        if not any(is_known):
             return {}
-        part = narrow(params, found, part_of)
+        part = narrow(params, is_known, part_of)
         with tracing(self.parent):
             outs = bind(op, *[args[i] for i in part.operands], **part.params)
         return dict(zip(part.results, outs, strict=True))
@@ -134,11 +136,11 @@ def trace_to_jaxpr_nounits(
     ``jaxpr.constvars``), one PartialVal per result, and the captured values. Results at `instantiate` count as unknown.
     """
     trace = PartialTrace(fun.__name__)
-    entered = [as_array(as_value(p[1])) if p.is_known() else trace.new_arg(p.get_aval()) for p in pvals]
+    entry_values = [as_array(as_value(p[1])) if p.is_known() else trace.new_arg(p.get_aval()) for p in pvals]
     with tracing(trace):
-        outs = [as_value(x) for x in fun.call_wrapped(*entered)]
-    wanted = [instantiate] * len(outs) if isinstance(instantiate, bool) else list(instantiate)
-    unknown = [w or (isinstance(x, Tracer) and x.owner is trace) for w, x in zip(wanted, outs, strict=True)]
+        outs = [as_value(x) for x in fun.call_wrapped(*entry_values)]
+    wanted_flags = [instantiate] * len(outs) if isinstance(instantiate, bool) else list(instantiate)
+    unknown = [w or (isinstance(x, Tracer) and x.owner is trace) for w, x in zip(wanted_flags, outs, strict=True)]
     program, consts = trace.finish([as_array(x) for x, u in zip(outs, unknown, strict=True) if u])
     results = [
         PartialVal.unknown(x.aval) if u else PartialVal.known(as_array(x)) for x, u in zip(outs, unknown, strict=True)
@@ -171,9 +173,9 @@ def dce_jaxpr(
     read = {a for e in live.equations for a in e.inputs if isinstance(a, Var)} | {
         a for a in outputs if isinstance(a, Var)
     }
-    taken = [k or v in read for k, v in zip(keep, jaxpr.invars, strict=True)]
-    inputs = (*jaxpr.constvars, *[v for v, t in zip(jaxpr.invars, taken, strict=True) if t])
-    return Jaxpr.of(_Program(inputs, live.equations, outputs, old.num_consts, old.name)), taken
+    taken_inputs = [k or v in read for k, v in zip(keep, jaxpr.invars, strict=True)]
+    inputs = (*jaxpr.constvars, *[v for v, t in zip(jaxpr.invars, taken_inputs, strict=True) if t])
+    return Jaxpr.of(_Program(inputs, live.equations, outputs, old.num_consts, old.name)), taken_inputs
 
 
 __dir__ = _listing(__name__)

@@ -331,14 +331,14 @@ def overwritten_operands(eqn: Equation) -> list[Var]:
 def live_equations(program: Program) -> Program:
     """`program` without equations whose results nobody uses and which have no effects."""
     needed_atoms: set[Atom] = set(program.outputs)
-    kept: list[Equation] = []
+    kept_equations: list[Equation] = []
     for eqn in reversed(program.equations):
         if not needed_atoms.isdisjoint(eqn.outputs) or (eqn.op.effects and eqn.op.has_effects(eqn.params)):
-            kept.append(eqn)
+            kept_equations.append(eqn)
             needed_atoms.update(eqn.inputs)
-    if len(kept) == len(program.equations):
+    if len(kept_equations) == len(program.equations):
         return program
-    return Program(program.inputs, tuple(reversed(kept)), program.outputs, program.num_consts, program.name)
+    return Program(program.inputs, tuple(reversed(kept_equations)), program.outputs, program.num_consts, program.name)
 
 
 def kept_equations(program: Program) -> Program:

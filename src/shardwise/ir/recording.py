@@ -219,7 +219,7 @@ def _record(
             for reference in trace.used_references:
                 last[reference] = reference.leave(trace)
         record = trace.finish([*outs, *[last[r] for r in trace.adopted]])
-    undeclared_references = [r for r, written in trace.used_references.items() if written or trace.declares_reads]
+    undeclared_references = [r for r, is_written in trace.used_references.items() if is_written or trace.declares_reads]
     if undeclared_references:
         whole = len(undeclared_references) == len(trace.adopted)
         raise undeclared_references[0].undeclared_error(undeclared_references, (trace, *record) if whole else None)

@@ -30,15 +30,15 @@ BY_IDENTITY: Setting[bool] = Setting("references_by_identity", False)
 STEPPED_OUT: Setting[tuple[Any, ...]] = Setting("stepped_out_traces", (), traced=False)
 
 
-# The record of a call that is traced again with more references: `UndeclaredReferenceError.recorded`, or what its catcher made of it.
+# The record of a call that is traced again with more references: `UndeclaredReferenceError.recorded`, or its catcher's form of that.
 RECORDED_CALL: Setting[Any] = Setting("recorded_before", None, traced=False)
 
 
 class UndeclaredReferenceError(NotImplementedError):
     """A traced function uses references that are no inputs of its program.
 
-    `recorded` is what was traced all the same, for whoever calls it again with the references: its trace, program and captured values. The
-    references' arrays are the last inputs of the program, and their last arrays its last results.
+    `recorded` saves tracing the function again for the call with the references: its trace, program and captured values. The references'
+    arrays are the last inputs of the program, and their last arrays its last results.
     """
 
     def __init__(self, references: Sequence[Reference], recorded: Any = None) -> None:
@@ -348,7 +348,7 @@ class ProxiedReferences:
         return last, result
 
     def store(self, last: Sequence[Array]) -> None:
-        """Hold what `run` gave. What transforms make of the arrays of others is no write."""
+        """Store the arrays that `run` returned, in the references that were written: transforms return the arrays of the others, too."""
         for i, (reference, value) in enumerate(zip(self._references, last, strict=True)):
             if i in self._written:
                 reference.store(value)

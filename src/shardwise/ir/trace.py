@@ -39,7 +39,7 @@ _numbers = itertools.count()
 
 
 class Trace:
-    """Interprets op calls; subclasses are final. Those of libraries say by `process_primitive` what becomes of calls of primitives."""
+    """Interprets op calls; subclasses are final. Those of libraries interpret primitives by `process_primitive`."""
 
     __slots__ = ("__weakref__", "closed", "number")
     is_linear = False  # whether it records only what touches its inputs
@@ -195,7 +195,7 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(primal_of(x), Tracer)
 
 
-# What only values have. A tracer has the methods, so that `hasattr` says so; calling one raises.
+# Methods that only concrete arrays support. Tracers have them, too, so that `hasattr` finds them; calling one raises.
 _CONCRETE_METHODS = frozenset(
     "devices addressable_data unsafe_buffer_pointer on_device_size_in_bytes tobytes is_deleted delete".split()
 )
@@ -268,7 +268,7 @@ def is_eager() -> bool:
 def trace_of_operands(values: Iterable[Any]) -> Trace | None:
     """Within `eagerly`, the innermost trace that records one of these values; None where there is none, and elsewhere.
 
-    What is no single op (a call of a compiled function, of one with rules of its own) is to be recorded there whole.
+    Calls that are more than one op (of compiled functions, of functions with rules of their own) are recorded there as a whole.
     """
     if not is_eager():
         return None

@@ -26,10 +26,10 @@ def verify(program: Program, after: str = "", before: Program | None = None) -> 
     """
     if program is before:
         return program
-    verified: set[Equation | Program] = set()
+    verified_parts: set[Equation | Program] = set()
     if before is not None:
-        _note(before, verified)
-    _verify(program, f" after {after}" if after else "", verified)
+        _note(before, verified_parts)
+    _verify(program, f" after {after}" if after else "", verified_parts)
     return program
 
 

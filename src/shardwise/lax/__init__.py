@@ -7,7 +7,7 @@ from shardwise.base.listing import package_listing as _package_listing
 from shardwise.lax import strict as _strict
 from shardwise.lax.adaptive import *  # noqa: F403
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.lax import linalg as linalg
     from shardwise.lax.primitives import *  # noqa: F403
     from shardwise.transforms.derivatives.implicit import custom_linear_solve as custom_linear_solve
@@ -38,9 +38,9 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
         if name in _ABSENT:
             raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}: {_ABSENT[name]}.")
         if name.endswith("_p"):
-            found = _importlib.import_module("shardwise.transforms.programs.primitives").named_primitive(name)
-            if found is not None:
-                return found
+            primitive = _importlib.import_module("shardwise.transforms.programs.primitives").named_primitive(name)
+            if primitive is not None:
+                return primitive
         raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}")
 
 

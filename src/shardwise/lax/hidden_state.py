@@ -30,8 +30,8 @@ def _draw_numbers(low: Any, high: Any, shape: tuple[int, ...]) -> np.ndarray[Any
         below = np.minimum(np.floor(parts * (end.astype(object) - least)), float(end.astype(object) - least - 1))
         return (least + below.astype(least.dtype)).astype(least.dtype)
     wide = least.astype(np.float64) + parts * (end.astype(np.float64) - least.astype(np.float64))
-    found = wide.astype(least.dtype)
-    return np.where(found >= end, np.maximum(np.nextafter(end, least), least), found).astype(least.dtype)
+    numbers = wide.astype(least.dtype)
+    return np.where(numbers >= end, np.maximum(np.nextafter(end, least), least), numbers).astype(least.dtype)
 
 
 def _body(low: Any, high: Any, *, shape: tuple[int, ...]) -> Array:

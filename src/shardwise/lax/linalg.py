@@ -26,7 +26,7 @@ for _name in [n for n in globals() if n.endswith("_p")]:
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
 
     def __getattr__(name: str) -> _typing.Any:
-        found = _importlib.import_module("shardwise.transforms.programs.primitives").named_primitive(name)
-        if found is None:
+        primitive = _importlib.import_module("shardwise.transforms.programs.primitives").named_primitive(name)
+        if primitive is None:
             raise AttributeError(f"module 'shardwise.lax.linalg' has no attribute {name!r}")
-        return found
+        return primitive

@@ -52,11 +52,11 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         x = slice_in_dim(as_array(x), 0, full, axis=0)
         return reshape(x, (full // size, size, *x.shape[1:]))
 
-    done = tree_map(lambda y: reshape(y, (full, *y.shape[2:])), _one_by_one(vmap(f), tree_map(batches, xs)))
+    mapped_batches = tree_map(lambda y: reshape(y, (full, *y.shape[2:])), _one_by_one(vmap(f), tree_map(batches, xs)))
     if full == n:
-        return done
+        return mapped_batches
     rest = vmap(f)(tree_map(lambda x: slice_in_dim(as_array(x), full, n, axis=0), xs))
-    return tree_map(lambda a, b: concatenate([a, b], 0), done, rest)
+    return tree_map(lambda a, b: concatenate([a, b], 0), mapped_batches, rest)
 
 
 def _one_by_one(f: Callable[[Any], Any], xs: Any) -> Any:

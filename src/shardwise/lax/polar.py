@@ -50,24 +50,24 @@ def _polar_jvp(side: str, primals: tuple[Array], tangents: tuple[Array]) -> Any:
     u, s, vh = spectral.svd(x, full_matrices=False)
     v, uh, last = ops.adjoint(vh), ops.adjoint(u), x.ndim - 1
     inner = batch_matmul(uh, batch_matmul(t, v))
-    mirrored = ops.adjoint(inner)
+    inner_adjoint = ops.adjoint(inner)
     row, column = _along(s, inner, last - 1), _along(s, inner, last)
     sums = add(row, column)
-    left, right = (inner, mirrored) if side == "right" else (mirrored, inner)
+    left, right = (inner, inner_adjoint) if side == "right" else (inner_adjoint, inner)
     change = div(add(mul(row, left), mul(right, column)), sums)
     frame, back = (v, vh) if side == "right" else (u, uh)
-    du = batch_matmul(batch_matmul(u, div(sub(inner, mirrored), sums)), vh)
+    du = batch_matmul(batch_matmul(u, div(sub(inner, inner_adjoint), sums)), vh)
     dp = batch_matmul(batch_matmul(frame, change), back)
     if m > n:  # the part outside of the columns of u
-        moved = batch_matmul(t, v)
-        moved = sub(moved, batch_matmul(u, batch_matmul(uh, moved)))
-        du = add(du, batch_matmul(div(moved, _along(s, moved, last)), vh))
-        out = batch_matmul(moved, uh) if side == "left" else None
+        projection = batch_matmul(t, v)
+        projection = sub(projection, batch_matmul(u, batch_matmul(uh, projection)))
+        du = add(du, batch_matmul(div(projection, _along(s, projection, last)), vh))
+        out = batch_matmul(projection, uh) if side == "left" else None
     else:  # the part outside of the rows of vh
-        moved = batch_matmul(uh, t)
-        moved = sub(moved, batch_matmul(batch_matmul(moved, v), vh))
-        du = add(du, batch_matmul(u, div(moved, _along(s, moved, last - 1)))) if n > m else du
-        out = batch_matmul(v, moved) if side == "right" and n > m else None
+        projection = batch_matmul(uh, t)
+        projection = sub(projection, batch_matmul(batch_matmul(projection, v), vh))
+        du = add(du, batch_matmul(u, div(projection, _along(s, projection, last - 1)))) if n > m else du
+        out = batch_matmul(v, projection) if side == "right" and n > m else None
     if out is not None:
         dp = add(dp, add(out, ops.adjoint(out)))
     return (batch_matmul(u, vh), _semidefinite(u, s, vh, side)), (du, dp)
@@ -97,8 +97,10 @@ def qdwh(
         raise NotImplementedError("qdwh takes matrices of their own size; leave dynamic_shape out and slice x.")
     value = as_array(x)
     limit = 10 if max_iterations is None else int(max_iterations)
-    u, h, count, converged = _qdwh(strong(value), limit, float(finfo(value.dtype).eps) if eps is None else float(eps))
-    return u, h, as_array(convert(count, count.dtype, True)), converged
+    u, h, count, has_converged = _qdwh(
+        strong(value), limit, float(finfo(value.dtype).eps) if eps is None else float(eps)
+    )
+    return u, h, as_array(convert(count, count.dtype, True)), has_converged
 
 
 @partial(custom_jvp, nondiff_argnums=(1, 2))

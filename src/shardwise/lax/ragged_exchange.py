@@ -78,8 +78,8 @@ def ragged_all_to_all(
 
     def mine(name: str) -> Array:
         """The entries, in all devices' descriptions of runs, of the runs to this device: [n * runs]."""
-        told = all_gather(convert_element_type(values[name], _INDEX), names)
-        return reshape(dynamic_slice_in_dim(told, start, runs, 1), (told.shape[0] * runs,))
+        gathered_values = all_gather(convert_element_type(values[name], _INDEX), names)
+        return reshape(dynamic_slice_in_dim(gathered_values, start, runs, 1), (gathered_values.shape[0] * runs,))
 
     first, count, to = mine("input_offsets"), mine("send_sizes"), mine("output_offsets")
     height, senders = into.shape[0], first.shape[0]
@@ -91,11 +91,11 @@ def ragged_all_to_all(
     base = add(first, mul(reshape(device, (senders,)), literal(rows.shape[0], _INDEX)))
     chosen = select(hit, add(offset, across(base)), broadcast_in_dim(literal(-1, _INDEX), grid, ()))
     source = reduce_max(chosen, (0,))
-    found = all_gather(rows, names, tiled=True)
+    all_rows = all_gather(rows, names, tiled=True)
     dims = GatherDimensionNumbers(tuple(range(1, rows.ndim)), (0,), (0,))
-    taken = gather(found, reshape(source, (height, 1)), dims, (1, *rows.shape[1:]), mode="clip")
-    written = broadcast_in_dim(reduce_or(hit, (0,)), into.shape, (0,))
-    return select(written, taken, into)
+    new_rows = gather(all_rows, reshape(source, (height, 1)), dims, (1, *rows.shape[1:]), mode="clip")
+    is_written = broadcast_in_dim(reduce_or(hit, (0,)), into.shape, (0,))
+    return select(is_written, new_rows, into)
 
 
 def _check(rows: Array, into: Array, values: dict[str, Array], devices: int) -> None:

@@ -44,7 +44,9 @@ def scaled_dot(
     (2, 3)
     """
     a, b = as_array(lhs), as_array(rhs)
-    wanted = _BFLOAT16 if preferred_element_type is None else check_requested(preferred_element_type, "scaled_dot")
+    wanted_dtype = (
+        _BFLOAT16 if preferred_element_type is None else check_requested(preferred_element_type, "scaled_dot")
+    )
     if dimension_numbers is None:
         if a.ndim < 2:
             raise TypeError(f"scaled_dot takes operands with at least 2 dims, got shape {a.shape}.")
@@ -58,7 +60,7 @@ def scaled_dot(
         )
     a = _apply_scale("lhs", a, lhs_scale, a_contracted)
     b = _apply_scale("rhs", b, rhs_scale, b_contracted)
-    return dot_general(a, b, dimension_numbers, preferred_element_type=wanted)
+    return dot_general(a, b, dimension_numbers, preferred_element_type=wanted_dtype)
 
 
 def _apply_scale(name: str, x: Array, scale: Any, contracted: Sequence[int]) -> Array:

@@ -39,9 +39,9 @@ def _shown_rule(name: str, function: Callable[..., Array], jvp: Callable[..., An
         rule.__name__ = "jvp"
         call = shown_call(name=name)(function)
         call.__name__ = name
-        made = custom_jvp(call)
-        made.defjvp(rule)
-        return made
+        rule_function = custom_jvp(call)
+        rule_function.defjvp(rule)
+        return rule_function
 
     return Shown(parts=lambda values, params: [make_rule()(*values)])
 

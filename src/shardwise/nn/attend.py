@@ -45,8 +45,8 @@ def attend(
 ) -> tuple[Array, Array | None]:
     """The means f[B, T, N, H], and the log-sum-exp of the products f[B, T, N]."""
     batch, steps, heads, size = q.shape
-    allowed = allowed_products(masks, band, steps, k.shape[1], k.shape[2])
-    products = scaled_products(q, k, bias, allowed, scale).astype(np.float32)
+    allowed_mask = allowed_products(masks, band, steps, k.shape[1], k.shape[2])
+    products = scaled_products(q, k, bias, allowed_mask, scale).astype(np.float32)
     weights = softmax(products, axis=-1).astype(k.dtype)
     out = jnp.einsum("bkgts,bskh->btkgh", weights, v)
     out = lax.reshape(out, (batch, steps, heads, size))

@@ -71,8 +71,8 @@ def attend_by_kernels(operands: Operands, options: Options) -> tuple[Array, Arra
         ValueError: in the backward pass, where `options` have no kernel for it.
         NotImplementedError: for a derivative where there is none.
     """
-    found: tuple[Array, Array] = _attention(operands, options)
-    return found
+    results: tuple[Array, Array] = _attention(operands, options)
+    return results
 
 
 def _forward(operands: Operands, options: Options) -> tuple[tuple[Array, Array], Any]:
@@ -86,8 +86,8 @@ def _attend(operands: Operands, options: Options) -> tuple[Array, Array]:
     q, k, v, _, sinks, _ = operands
     (batch, steps, heads, _), groups = q.shape, k.shape[2]
     with as_one_kernel(options.forward):
-        allowed, real = options.allowed(*operands.rest)
-        products, _ = _products(operands, options, allowed)
+        allowed_mask, real = options.allowed(*operands.rest)
+        products, _ = _products(operands, options, allowed_mask)
         top = products.max(-1, keepdims=True)
         if sinks is not None:
             top = jnp.maximum(top, _by_group(sinks, groups))
@@ -117,11 +117,11 @@ def _backward(options: Options, saved: Any, cotangents: tuple[Array, Any]) -> tu
     with as_one_kernel(options.backward):
         by_group = (batch, steps, groups, heads // groups)
         rows = (0, 2, 3, 1)  # to the order of the products
-        allowed, real = options.allowed(*rest)
+        allowed_mask, real = options.allowed(*rest)
         ct = cotangents[0].astype(np.float32)
         if real is not None:
             ct = ct * real[:, :, None, None]
-        products, capped = _products(operands, options, allowed)
+        products, capped_products = _products(operands, options, allowed_mask)
         sums = jnp.transpose(lax.reshape(sums, by_group), rows)[..., None]
         weights = jnp.exp(products - sums)
         ct = lax.reshape(ct, (*by_group, v.shape[3]))
@@ -130,10 +130,10 @@ def _backward(options: Options, saved: Any, cotangents: tuple[Array, Any]) -> tu
         narrow = ct.astype(v.dtype)
         ct_weights = jnp.einsum("btkgh,bskh->bkgts", narrow, v, preferred_element_type=np.float32)
         ct_products = weights * (ct_weights - means)
-        if allowed is not None:
-            ct_products = jnp.where(allowed, ct_products, 0.0)
-        if capped is not None:
-            ct_products = ct_products * (1 - capped * capped)
+        if allowed_mask is not None:
+            ct_products = jnp.where(allowed_mask, ct_products, 0.0)
+        if capped_products is not None:
+            ct_products = ct_products * (1 - capped_products * capped_products)
         whole = ct_products * np.float32(options.scale)
         ct_bias = None if bias is None else _sum_to_bias(whole if options.scales_bias else ct_products, bias)
         scaled_values = whole.astype(q.dtype)
@@ -165,11 +165,11 @@ def _products(operands: Operands, options: Options, allowed: Array | None) -> tu
         products = products * np.float32(options.scale)
     if more is not None and not options.scales_bias:
         products = products + more
-    capped = None
+    capped_products = None
     if options.cap is not None:
-        capped = jnp.tanh(products / np.float32(options.cap))
-        products = capped * np.float32(options.cap)
-    return (products if allowed is None else jnp.where(allowed, products, np.float32(options.low))), capped
+        capped_products = jnp.tanh(products / np.float32(options.cap))
+        products = capped_products * np.float32(options.cap)
+    return (products if allowed is None else jnp.where(allowed, products, np.float32(options.low))), capped_products
 
 
 def _by_heads(q: Array, groups: int) -> Array:
@@ -185,6 +185,6 @@ def _by_group(sinks: Array, groups: int) -> Array:
 
 def _sum_to_bias(products: Array, bias: Array) -> Array:
     """The sum of [B, K, N / K, T, S] over the dims in which a bias is broadcast."""
-    wanted = group_heads(bias, products.shape[1])
-    axes = tuple([d for d in range(5) if wanted.shape[d] == 1 != products.shape[d]])
+    bias_heads = group_heads(bias, products.shape[1])
+    axes = tuple([d for d in range(5) if bias_heads.shape[d] == 1 != products.shape[d]])
     return lax.reshape(products.sum(axes, keepdims=True), bias.shape).astype(bias.dtype)

@@ -72,17 +72,17 @@ def _hashable(axis: Any) -> Any:
 def _softmax_body(x: Array, *mask: Array, axes: tuple[int, ...]) -> Array:
     where = mask[0] if mask else None
     greatest = _greatest(x, _axes(axes, x), where)
-    kept = x if where is None else jnp.where(where, x, -np.inf)
-    powers = jnp.exp(kept - lax.stop_gradient(greatest))
+    kept_x = x if where is None else jnp.where(where, x, -np.inf)
+    powers = jnp.exp(kept_x - lax.stop_gradient(greatest))
     result = powers / jnp.sum(powers, _axes(axes, powers), keepdims=True, where=where)
     return result if where is None else jnp.where(where, result, 0)
 
 
 def _softmax_jvp(primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> tuple[Array, Array]:
     y = _softmax(*primals, axes=axes)
-    weighted = y * tangents[0]
+    weighted_tangent = y * tangents[0]
     where = primals[1] if len(primals) > 1 else None
-    slope = weighted - y * jnp.sum(weighted, _axes(axes, weighted), keepdims=True, where=where)
+    slope = weighted_tangent - y * jnp.sum(weighted_tangent, _axes(axes, weighted_tangent), keepdims=True, where=where)
     return y, slope if where is None else jnp.where(where, slope, 0)
 
 

@@ -47,7 +47,7 @@ from shardwise.numpy.statistics import *  # noqa: F403
 from shardwise.numpy.transcendental import *  # noqa: F403
 from shardwise.numpy.unary import *  # noqa: F403
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.numpy import fft as fft
     from shardwise.numpy import linalg as linalg
 

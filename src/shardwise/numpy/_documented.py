@@ -56,9 +56,9 @@ _EXAMPLES: Final = {
 
 def document(function: Callable[..., Any], name: str, doc: str, takes: str) -> Callable[..., Any]:
     """`function` as `shardwise.numpy.<name>`. `takes`: its operands and result, the same for all that are made alike."""
-    call, shown = _EXAMPLES[name]
+    call, example_result = _EXAMPLES[name]
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}\n\n{takes}\n\n>>> jnp.{name}{call}\n{shown}\n"
+    function.__doc__ = f"{doc}\n\n{takes}\n\n>>> jnp.{name}{call}\n{example_result}\n"
     function.__module__ = "shardwise.numpy"
     return function
 

@@ -148,11 +148,11 @@ def _gather_items(items: list[Item], gap: int) -> list[Item]:
     """The items with index arrays and ints first, if an Ellipsis of no dims at `gap` keeps some of them from being side by side."""
     if not any(isinstance(item, Lookup) and item.array.ndim for item in items):
         return items
-    placed = [isinstance(item, (Pick, Lookup)) for item in items]
-    if not (any(placed[:gap]) and any(placed[gap:])):
+    is_index = [isinstance(item, (Pick, Lookup)) for item in items]
+    if not (any(is_index[:gap]) and any(is_index[gap:])):
         return items
-    return [i for i, p in zip(items, placed, strict=True) if p] + [
-        i for i, p in zip(items, placed, strict=True) if not p
+    return [i for i, p in zip(items, is_index, strict=True) if p] + [
+        i for i, p in zip(items, is_index, strict=True) if not p
     ]
 
 
@@ -259,10 +259,12 @@ def _mask_lookups(dim: int, mask: Any, shape: tuple[int, ...], position: int) ->
     host = np.asarray(mask)
     if not host.ndim:
         return [Lookup(None, np.zeros(int(host), np.int32))]
-    expected = shape[dim : dim + host.ndim]
-    if len(host.shape) != len(expected) or any(n not in (0, m) for n, m in zip(host.shape, expected, strict=True)):
+    expected_shape = shape[dim : dim + host.ndim]
+    if len(host.shape) != len(expected_shape) or any(
+        n not in (0, m) for n, m in zip(host.shape, expected_shape, strict=True)
+    ):
         raise IndexError(
-            f"boolean index did not match shape of indexed array in index {position}: got {host.shape}, expected {expected}"
+            f"boolean index did not match shape of indexed array in index {position}: got {host.shape}, expected {expected_shape}"
         )
     return [Lookup(dim + i, where) for i, where in enumerate(np.nonzero(host))]
 

@@ -48,9 +48,9 @@ _BOOL = np.dtype(np.bool_)
 _INT32 = np.dtype(np.int32)
 _NUMBERS = frozenset(t.dtype for t in SCALAR_TYPES.values() if isdtype(t.dtype, "numeric"))
 _INTEGERS = frozenset(d for d in _NUMBERS if isdtype(d, "integral"))
-_FLOATING = _NUMBERS - _INTEGERS
-_COMPLEX = frozenset(d for d in _FLOATING if isdtype(d, "complex floating"))
-_REAL_FLOATING = _FLOATING - _COMPLEX
+_FLOATS = _NUMBERS - _INTEGERS
+_COMPLEX = frozenset(d for d in _FLOATS if isdtype(d, "complex floating"))
+_REAL_FLOATING = _FLOATS - _COMPLEX
 _REAL = _NUMBERS - _COMPLEX
 
 
@@ -68,10 +68,10 @@ def number(x: int | float, t: ShapedArray) -> Literal | None:
     kind = x.__class__
     # Zeros have a sign that hashing does not see.
     key = (x or str(x), kind, t.dtype, t.weak_type)
-    found = _constants.get(key)
-    if found is not None:
-        return found
-    if t.dtype not in (_FLOATING if kind is float else _NUMBERS):
+    known_constant = _constants.get(key)
+    if known_constant is not None:
+        return known_constant
+    if t.dtype not in (_FLOATS if kind is float else _NUMBERS):
         return None
     if kind is int and not -_INT_LIMIT <= x < _INT_LIMIT:  # too wide for a Python int's default dtype
         return None
@@ -97,8 +97,8 @@ def constant(x: Value, number: Any) -> Literal:
     if number.__class__ is not int and number.__class__ is not float:
         return literal(number, t.dtype, t.weak_type)
     key = (number or str(number), number.__class__, t.dtype, t.weak_type)
-    found = _constants.get(key)
-    return found if found is not None else _remember(key, literal(number, t.dtype, t.weak_type))
+    known_constant = _constants.get(key)
+    return known_constant if known_constant is not None else _remember(key, literal(number, t.dtype, t.weak_type))
 
 
 def _remember(key: Any, made: Literal) -> Literal:
@@ -129,9 +129,9 @@ def value(name: str, x: Any, position: int = 0) -> Value:
     return as_value(x)
 
 
-def number_value(name: str, x: Any, position: int = 0) -> Value:
+def number_value(name: str, x: Any) -> Value:
     """`x` as a value; TypeError for PRNG keys, too, which are no numbers."""
-    v = value(name, x, position)
+    v = value(name, x)
     check_numbers(name, v.dtype)
     return v
 
@@ -229,18 +229,16 @@ def has_several(axis: Any) -> TypeGuard[Iterable[Any]]:
     return isinstance(axis, Iterable) and getattr(axis, "ndim", 1) > 0  # type: ignore[arg-type]
 
 
-def canonical_axes(axis: Axis, ndim: int, name: str = "axis") -> tuple[int, ...]:
+def canonical_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """`axis` as a tuple counted from the front, None meaning all; ValueError for repeated or missing ones."""
     if axis is None:
         return tuple(range(ndim))
     if has_several(axis):
-        axes = tuple(canonical_axis(a, ndim, name) for a in axis)
+        axes = tuple(canonical_axis(a, ndim) for a in axis)
         if len(set(axes)) != len(axes):
-            raise ValueError(
-                f"duplicate value in {name!r}: {axis} has a repeated axis for an array of dimension {ndim}."
-            )
+            raise ValueError(f"duplicate value in 'axis': {axis} has a repeated axis for an array of dimension {ndim}.")
         return axes
-    return (canonical_axis(axis, ndim, name),)
+    return (canonical_axis(axis, ndim),)
 
 
 def insertion_axes(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -298,7 +296,7 @@ def is_float(dtype: DType) -> bool:
 
 def is_inexact(dtype: DType) -> bool:
     """Whether `dtype` is a real or complex floating type."""
-    return dtype in _FLOATING
+    return dtype in _FLOATS
 
 
 def is_complex(dtype: DType) -> bool:
@@ -340,9 +338,9 @@ def promote_shapes(name: str, *xs: Value) -> Sequence[Value]:
     ranks.discard(0)
     if len(ranks) <= 1:
         return xs
-    aligned = align_ranks(*xs)
+    aligned_arrays = align_ranks(*xs)
     report_rank_promotion(name, [x.shape for x in xs])
-    return aligned
+    return aligned_arrays
 
 
 def align_ranks(*xs: Value) -> Sequence[Value]:
@@ -416,16 +414,16 @@ def _mesh(x: Value) -> Mesh | AbstractMesh | None:
 
 
 def _merged_spec(name: str, ndim: int, xs: Sequence[Value]) -> PartitionSpec:
-    merged: list[tuple[str, ...]] = [()] * ndim
+    merged_entries: list[tuple[str, ...]] = [()] * ndim
     for x in xs:
         for dim, axes in enumerate(x.aval.spec, ndim - x.ndim):
-            if axes and merged[dim] and axes != merged[dim]:
+            if axes and merged_entries[dim] and axes != merged_entries[dim]:
                 type_list = ", ".join(x.aval.str_short() for x in xs)
                 raise elementwise_error(
                     f"{name} got operands whose shardings clash when broadcast: {type_list}. Reshard one."
                 )
-            merged[dim] = axes or merged[dim]
-    return PartitionSpec(*[axes or None for axes in merged])
+            merged_entries[dim] = axes or merged_entries[dim]
+    return PartitionSpec(*[axes or None for axes in merged_entries])
 
 
 def broadcast_to_shape(x: Value, shape: Sequence[int]) -> Array:
@@ -466,7 +464,7 @@ def promote(name: str, *xs: Any) -> Sequence[Value]:
 
 def promote_to_inexact(name: str, *xs: Any) -> Sequence[Value]:
     """Checked arguments with one floating or complex dtype, and one rank."""
-    return _direct(xs, _FLOATING) or promote_shapes(name, *promote_inexact(*values(name, *xs)))
+    return _direct(xs, _FLOATS) or promote_shapes(name, *promote_inexact(*values(name, *xs)))
 
 
 def promote_to_numeric(name: str, *xs: Any) -> Sequence[Value]:

@@ -191,8 +191,8 @@ class ufunc:
 
         def step(result: Array, given: tuple[Array, Array | None]) -> tuple[Array, None]:
             item, mask = given
-            joined = self._join_step(result, item)
-            return joined if mask is None else lax.select(mask, joined, result), None
+            next_result = self._join_step(result, item)
+            return next_result if mask is None else lax.select(mask, next_result, result), None
 
         return self._loop(step, result, (rows, masks))[0]
 
@@ -227,8 +227,8 @@ class ufunc:
         rows = _rows(x, axis)
 
         def step(result: Array, item: Array) -> tuple[Array, Array]:
-            joined = self._join_step(result, item)
-            return joined, joined
+            next_result = self._join_step(result, item)
+            return next_result, next_result
 
         first = rows[:1]  # type: ignore[index]
         rest = self._loop(step, rows[0], rows[1:])[1]  # type: ignore[index]
@@ -254,8 +254,8 @@ class ufunc:
         whole = x.shape
         if len(index) != x.ndim or any(isinstance(i, slice | type(None) | type(Ellipsis)) for i in index):
             # The places in the flattened array. Those out of bounds are behind its end, where writes are dropped.
-            counted = lax.reshape(lax.iota(default_dtype("i"), x.size), whole)
-            index = (counted.at[index].get(mode="fill", fill_value=x.size),)  # type: ignore[attr-defined]
+            positions = lax.reshape(lax.iota(default_dtype("i"), x.size), whole)
+            index = (positions.at[index].get(mode="fill", fill_value=x.size),)  # type: ignore[attr-defined]
             x = lax.reshape(x, (x.size,))
         columns = [array(f"{self.__name__}.at", i) for i in index]
         shape = broadcast_shapes(*[i.shape for i in columns])

@@ -22,7 +22,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.ops.elementwise.selection import select_n_p
 
-_FLOATING = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64, np.complex64, np.complex128))
+_FLOATS = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64, np.complex64, np.complex128))
 
 Promotion = Callable[..., Any]
 TWO_OPERANDS = "`x` and `y` are arrays or numbers whose shapes broadcast; TypeError otherwise."
@@ -37,7 +37,7 @@ def unary(name: str, op: Op, doc: str) -> Callable[[Any], Array]:
     """A function of one operand that computes in floats."""
 
     def function(x: Any, /) -> Array:
-        if isinstance(x, Array) and x.aval.dtype in _FLOATING:  # the everyday case
+        if isinstance(x, Array) and x.aval.dtype in _FLOATS:  # the everyday case
             return bind(op, x)
         return bind(op, *promote_inexact(value(name, x)))
 
@@ -53,7 +53,7 @@ def binary(name: str, op: Op, promotion: Promotion, doc: str) -> Callable[[Any, 
     def function(x: Any, y: Any, /) -> Array:
         if x.__class__ is ArrayImpl and y.__class__ is ArrayImpl:
             t = x._sig.aval
-            if t is y._sig.aval and t.dtype in _FLOATING:
+            if t is y._sig.aval and t.dtype in _FLOATS:
                 return bind(op, x, y)
         return bind(op, *promotion(name, x, y))
 

@@ -17,7 +17,7 @@ from shardwise.lax import GatherScatterMode
 from shardwise.numpy._indexer import Cut, Item, Pick, check_static_index, parse, settle_item
 from shardwise.sharding import SingleDeviceSharding
 
-_COPIED = 1 << 12  # bytes
+_MOST_COPIED = 1 << 12  # bytes
 _BOUNDS = {int, type(None)}
 # Of parts of arrays, by the arrays' signatures, the context, and the forms of the indices or the parts' shapes.
 view_signatures: Bounded[Any, Signature] = Bounded()
@@ -29,9 +29,11 @@ def pmap_piece(x: ArrayImpl, index: Any) -> Array | None:
     parts = index if isinstance(index, tuple) else (index,)
     if not all(type(p) in (int, slice) for p in parts):
         return None
-    wanted = tuple(slice(p, p + 1) if type(p) is int else p for p in parts) + (slice(None),) * (x.ndim - len(parts))
+    wanted_index = tuple(slice(p, p + 1) if type(p) is int else p for p in parts) + (slice(None),) * (
+        x.ndim - len(parts)
+    )
     for shard in x.addressable_shards:
-        if shard.index == wanted and shard.data is not None:
+        if shard.index == wanted_index and shard.data is not None:
             dense = shard.data.dense[(*(0 if type(p) is int else slice(None) for p in parts), ...)]
             sharding = SingleDeviceSharding(shard.device, memory_kind=x.sharding.memory_kind)
             aval = shard.data.aval.update(shape=dense.shape)
@@ -79,11 +81,11 @@ def basic_data(x: ArrayImpl, index: Any) -> np.ndarray[Any, Any]:
             settle_item(item, x.shape, GatherScatterMode.CLIP, True, checked=True) for item in parse(x.shape, index)
         ]
         data = x.dense[(*[_numpy_index(item) for item in items], ...)]
-    return data.copy() if data.nbytes <= _COPIED else data
+    return data.copy() if data.nbytes <= _MOST_COPIED else data
 
 
 def basic_form(index: Any) -> Any:
-    """What the type and the layout of ``x[index]`` depend on of an index without arrays, as a key; None for others."""
+    """The key of an index without arrays: all that the type and the layout of ``x[index]`` depend on. None for other indices."""
     if type(index) is int:
         return int
     form: list[Any] = []
@@ -123,7 +125,7 @@ def index_key(index: Any) -> tuple[Any, ...] | None:
 def is_dense(x: ArrayImpl) -> bool:
     """Whether the global value of `x` is there without a copy, or small."""
     block = x._block
-    if x._dense is not None or block is None or block.nbytes <= _COPIED:
+    if x._dense is not None or block is None or block.nbytes <= _MOST_COPIED:
         return True
     order = x._sig.form.order
     return block.flags.c_contiguous and order == tuple(range(len(order)))

@@ -337,7 +337,7 @@ def _grid_written(x: Array, items: Sequence[Item], result: ResultDims, y: Any) -
     """`x` with `y` in the elements that slices address: where these are, the elements of `y` with gaps between them."""
     update = as_array(_as_window(items, result, y))
     pads = [(0, 0, 0)] * x.ndim
-    written: Any = None
+    is_written: Any = None
     for c in (item for item in items if isinstance(item, Cut)):
         n, step = x.shape[c.dim], abs(c.step)
         if c.size == n:
@@ -345,8 +345,8 @@ def _grid_written(x: Array, items: Sequence[Item], result: ResultDims, y: Any) -
         pads[c.dim] = (c.low, n - c.low - (c.size - 1) * step - 1, step - 1)
         places = lax.pad(lax.full((c.size,), True), False, [pads[c.dim]])
         here = lax.broadcast_in_dim(places, x.shape, (c.dim,))
-        written = here if written is None else lax.bitwise_and(written, here)
-    return lax.select(written, lax.pad(update, np.zeros((), x.dtype), pads), x)
+        is_written = here if is_written is None else lax.bitwise_and(is_written, here)
+    return lax.select(is_written, lax.pad(update, np.zeros((), x.dtype), pads), x)
 
 
 def _window(rank: int, items: Sequence[Item]) -> tuple[list[int], list[int]]:
@@ -406,13 +406,13 @@ def _scatter_operands(
 ) -> tuple[Array, Array, ScatterDimensionNumbers, bool, bool]:
     """The updates, index vectors and numbers of the scatter; whether no element is written twice; whether to wrap."""
     cuts = {item.dim: item for item in items if isinstance(item, Cut)}
-    strided = [d for d, c in cuts.items() if abs(c.step) != 1 and c.size > 1]
+    strided_dims = [d for d, c in cuts.items() if abs(c.step) != 1 and c.size > 1]
     lookups = [item for item in items if isinstance(item, Lookup)]
 
     places, _ = result.positions()
 
     # Batch dims of the index vectors, in the order in which the updates have them.
-    order = [e for e in result.order if e == BATCH or e in strided]
+    order = [e for e in result.order if e == BATCH or e in strided_dims]
     batch: list[int] = []
     begins: dict[Any, int] = {}
     for entry in order:
@@ -437,7 +437,7 @@ def _scatter_operands(
         elif isinstance(item, Pick):
             dims.append(item.dim)
             columns.append(np.asarray(item.index, np.int32))
-        elif isinstance(item, Cut) and item.dim in strided:
+        elif isinstance(item, Cut) and item.dim in strided_dims:
             dims.append(item.dim)
             positions = item.low + abs(item.step) * np.arange(item.size)
             columns.append(in_batch(positions, begins[item.dim], 1))
@@ -452,9 +452,9 @@ def _scatter_operands(
     backwards = [places[d] for d, c in cuts.items() if c.step < 0 and c.size > 1]
     if backwards:
         update = lax.rev(update, backwards)
-    inserted = tuple(sorted(d for d in dims if d not in cuts or d in strided))
-    window = tuple(sorted(places[d] for d in cuts if d not in strided))
-    numbers = ScatterDimensionNumbers(window, inserted, tuple(dims))
+    inserted_dims = tuple(sorted(d for d in dims if d not in cuts or d in strided_dims))
+    window = tuple(sorted(places[d] for d in cuts if d not in strided_dims))
+    numbers = ScatterDimensionNumbers(window, inserted_dims, tuple(dims))
     unique = not any(item.array.ndim for item in lookups)
     return update, vectors, numbers, unique, wraps
 

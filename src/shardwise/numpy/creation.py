@@ -173,27 +173,27 @@ def _short_repr(x: Any) -> str:
     return text if len(text) < 60 else text[:57] + "..."
 
 
-def _from_sequence(x: Any, wanted: Any) -> Array:
+def _from_sequence(x: Any, wanted_dtype: Any) -> Array:
     leaves: list[Any] = []
     _collect(x, leaves)
     kinds = {type(leaf) for leaf in leaves}
     if type(None) in kinds:
         raise ValueError("None is not a valid value for jnp.array")
     if _hold_arrays(kinds):
-        dtype = wanted if wanted is not None else lattice_result_type(*leaves)[0]
+        dtype = wanted_dtype if wanted_dtype is not None else lattice_result_type(*leaves)[0]
         return _stack_nested(x, dtype)
-    if wanted is None:
+    if wanted_dtype is None:
         if not leaves:
-            wanted = default_dtype("f")
+            wanted_dtype = default_dtype("f")
         elif kinds <= _PYTHON_KINDS.keys():
             if len(kinds) > 1:
                 lattice_result_type(*[kind() for kind in kinds])  # raises if a setting forbids to mix them
-            wanted = default_dtype(max((_PYTHON_KINDS[kind] for kind in kinds), key="bifc".index))
+            wanted_dtype = default_dtype(max((_PYTHON_KINDS[kind] for kind in kinds), key="bifc".index))
         elif all(isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray) for leaf in leaves):
-            wanted = lattice_result_type(*leaves)[0]
-    if wanted is not None and np.dtype(wanted).kind in "iufc":
-        return new_array(np.array(x, dtype=wanted))  # raises OverflowError if a Python int does not fit
-    return _host(np.array(x), wanted)
+            wanted_dtype = lattice_result_type(*leaves)[0]
+    if wanted_dtype is not None and np.dtype(wanted_dtype).kind in "iufc":
+        return new_array(np.array(x, dtype=wanted_dtype))  # raises OverflowError if a Python int does not fit
+    return _host(np.array(x), wanted_dtype)
 
 
 def _hold_arrays(kinds: set[type]) -> bool:
@@ -324,8 +324,8 @@ def its_mesh(out_sharding: Any) -> AbstractContextManager[Any]:
 
 def on_its_mesh(x: Array, out_sharding: Any) -> Array:
     """`x` on the devices that `out_sharding` names, if it does: without a context its type alone would not move it."""
-    named = isinstance(out_sharding, NamedSharding) and isinstance(out_sharding.mesh, Mesh)
-    return place_created(x, out_sharding) if named else x
+    is_named = isinstance(out_sharding, NamedSharding) and isinstance(out_sharding.mesh, Mesh)
+    return place_created(x, out_sharding) if is_named else x
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:

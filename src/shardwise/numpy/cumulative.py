@@ -58,8 +58,8 @@ def _accumulate(
     if result_dtype is None:
         result_dtype = reduction_dtype(x.dtype) if promote else default_dtype("i") if is_bool(x.dtype) else x.dtype
     if is_bool(result_dtype):
-        counted = astype(astype(x, result_dtype), default_dtype("i"))
-        return as_array(astype(accumulate(as_array(counted), d), result_dtype))
+        counts = astype(astype(x, result_dtype), default_dtype("i"))
+        return as_array(astype(accumulate(as_array(counts), d), result_dtype))
     return accumulate(as_array(cast_as_asked(x, result_dtype)), d)
 
 
@@ -210,8 +210,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     Array([3, 5], dtype=int32)
     """
     x = array("ediff1d", ary)
-    flattened = lax.reshape(x, (x.size,))
-    x = lax.sub(flattened[1:], flattened[:-1])
+    flat = lax.reshape(x, (x.size,))
+    x = lax.sub(flat[1:], flat[:-1])
     parts = []
     for extra, place in ((to_begin, 0), (to_end, 1)):
         if extra is not None:
@@ -280,8 +280,8 @@ def _gradient_along(x: Array, step: Array | Literal, d: int) -> Array:
     left, right = lax.slice_in_dim(gaps, 0, n - 2, axis=d), lax.slice_in_dim(gaps, 1, n - 1, axis=d)
     slopes = lax.div(lax.sub(part(1, n), part(0, n - 1)), gaps)
     slope_left, slope_right = lax.slice_in_dim(slopes, 0, n - 2, axis=d), lax.slice_in_dim(slopes, 1, n - 1, axis=d)
-    weighted = lax.add(lax.mul(slope_left, right), lax.mul(slope_right, left))
-    inner = lax.div(weighted, lax.add(left, right))
+    weighted_slopes = lax.add(lax.mul(slope_left, right), lax.mul(slope_right, left))
+    inner = lax.div(weighted_slopes, lax.add(left, right))
     ends = lax.slice_in_dim(slopes, 0, 1, axis=d), lax.slice_in_dim(slopes, n - 2, n - 1, axis=d)
     return lax.concatenate([ends[0], inner, ends[1]], d)
 
@@ -342,11 +342,13 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
         half, odd = lax.div(whole, constant(whole, 2)), as_array(literal(np.True_))
     limit = half if discont is None else astype(value("unwrap", discont, 1), x.dtype)
     jumps = diff(x, axis=d)
-    wrapped = lax.sub(remainder(lax.add(jumps, half), whole), half)
+    wrapped_jumps = lax.sub(remainder(lax.add(jumps, half), whole), half)
     # A jump of exactly half a period keeps its direction.
-    at_edge = lax.bitwise_and(lax.bitwise_and(lax.eq(wrapped, lax.neg(half)), lax.gt(jumps, zero_like(jumps))), odd)
-    wrapped = where_(at_edge, half, wrapped)
-    correction = where_(lax.lt(absolute(jumps), limit), zero_like(jumps), lax.sub(wrapped, jumps))
+    at_edge = lax.bitwise_and(
+        lax.bitwise_and(lax.eq(wrapped_jumps, lax.neg(half)), lax.gt(jumps, zero_like(jumps))), odd
+    )
+    wrapped_jumps = where_(at_edge, half, wrapped_jumps)
+    correction = where_(lax.lt(absolute(jumps), limit), zero_like(jumps), lax.sub(wrapped_jumps, jumps))
     first = lax.slice_in_dim(x, 0, 1, axis=d)
     rest = lax.add(lax.slice_in_dim(x, 1, x.shape[d], axis=d), lax.cumsum(correction, d))
     return strong(lax.concatenate([first, rest], d))

@@ -49,9 +49,9 @@ def _numbers(n: int, m: int, dim: int, dtype: Any = _INT32) -> Array:
     return lax.broadcasted_iota(dtype, size, dim)
 
 
-def _rows_and_columns(n: int, m: int, dtype: Any = _INT32) -> tuple[Array, Array]:
+def _rows_and_columns(n: int, m: int) -> tuple[Array, Array]:
     """Row numbers as a column, column numbers as a row."""
-    return _numbers(n, m, 0, dtype), _numbers(n, m, 1, dtype)
+    return _numbers(n, m, 0), _numbers(n, m, 1)
 
 
 def _offset(k: Any, n: int, m: int) -> Value:
@@ -278,8 +278,8 @@ def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     if x.aval.mesh is None:
         return reductions.sum(_diagonal(x, k), axis=-1, dtype=result_dtype)
     # A diagonal of split dims has no sharding of its own, their sum has.
-    kept = where_(_mask_for(x, _diagonal_mask(x.shape[-2], x.shape[-1], k)), x, zero_like(x))
-    return reductions.sum(kept, axis=(-2, -1), dtype=result_dtype)
+    diagonal_part = where_(_mask_for(x, _diagonal_mask(x.shape[-2], x.shape[-1], k)), x, zero_like(x))
+    return reductions.sum(diagonal_part, axis=(-2, -1), dtype=result_dtype)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
@@ -296,7 +296,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     """
     if inplace:
         raise NotImplementedError("fill_diagonal: arrays are immutable; pass inplace=False and use the result.")
-    x, filling = array("fill_diagonal", a), array("fill_diagonal", val, 1)
+    x, fill_values = array("fill_diagonal", a), array("fill_diagonal", val, 1)
     if x.ndim < 2:
         raise ValueError("array must be at least 2-d")
     if x.ndim > 2 and len(set(x.shape)) > 1:
@@ -307,9 +307,9 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     places = np.arange(0, end, step)
     if not places.size:
         return asarray(x)
-    flat = lax.reshape(as_array(astype(filling, x.dtype)), (filling.size,))
-    if filling.size != 1:
-        rounds = -(-len(places) // filling.size)
+    flat = lax.reshape(as_array(astype(fill_values, x.dtype)), (fill_values.size,))
+    if fill_values.size != 1:
+        rounds = -(-len(places) // fill_values.size)
         flat = lax.slice_in_dim(lax.concatenate([flat] * rounds, 0), 0, len(places), axis=0)
     else:
         flat = lax.reshape(flat, ())

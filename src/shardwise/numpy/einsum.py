@@ -77,29 +77,29 @@ def einsum(
     sharding = resolve_out_sharding(out_sharding, "einsum", len(expression.output))
     steps = _Steps(dtype, precision, _dot_general, asked=sharding is not None)
 
-    named = [
+    named_terms = [
         steps.without_ones(x, labels, expression.sizes) for x, labels in zip(values, expression.inputs, strict=True)
     ]
     path = _path(expression, optimize if isinstance(optimize, str | bool) else tuple(map(tuple, optimize)))
     for i, chosen in enumerate(path):
-        picked = [named[j] for j in chosen]
-        named = [x for j, x in enumerate(named) if j not in chosen]
+        picked_terms = [named_terms[j] for j in chosen]
+        named_terms = [x for j, x in enumerate(named_terms) if j not in chosen]
         last = i == len(path) - 1
-        while len(picked) > 2:  # a path may ask for several at once
-            wanted = _needed_labels(expression.output, picked[2:] + named)
-            picked = [steps.two(picked[0], picked[1], wanted, None), *picked[2:]]
-        wanted = expression.output if last else _needed_labels(expression.output, named)
+        while len(picked_terms) > 2:  # a path may ask for several at once
+            wanted_labels = _needed_labels(expression.output, picked_terms[2:] + named_terms)
+            picked_terms = [steps.two(picked_terms[0], picked_terms[1], wanted_labels, None), *picked_terms[2:]]
+        wanted_labels = expression.output if last else _needed_labels(expression.output, named_terms)
         out_labels = expression.output if last else None
-        if len(picked) == 2:
-            if chosen[0] > chosen[1] and _splits_batch_apart(picked[0], picked[1], wanted):
-                picked.reverse()
-            result = steps.two(picked[0], picked[1], wanted, out_labels, sharding if last else None)
+        if len(picked_terms) == 2:
+            if chosen[0] > chosen[1] and _splits_batch_apart(picked_terms[0], picked_terms[1], wanted_labels):
+                picked_terms.reverse()
+            result = steps.two(picked_terms[0], picked_terms[1], wanted_labels, out_labels, sharding if last else None)
         else:
-            result = steps.one(*picked[0], wanted, out_labels)
+            result = steps.one(*picked_terms[0], wanted_labels, out_labels)
             if last and sharding is not None:
                 result = reshard(result[0], sharding), result[1]
-        named.append(result)
-    ((value, _),) = named
+        named_terms.append(result)
+    ((value, _),) = named_terms
     return convert(value, dtype, weak)  # type: ignore[return-value]
 
 
@@ -158,8 +158,8 @@ def _read(subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, .
     if output is not None and any(x is not Ellipsis and x not in symbol for x in output):
         raise ValueError(f"einsum output labels {list(output)} include some that no operand has.")
     text = lambda entries: "".join("..." if x is Ellipsis else symbol[x] for x in entries)  # noqa: E731
-    joined = ",".join(text(entries) for entries in lists)
-    return joined if output is None else f"{joined}->{text(output)}", arrays
+    joined_terms = ",".join(text(entries) for entries in lists)
+    return joined_terms if output is None else f"{joined_terms}->{text(output)}", arrays
 
 
 def _symbol(i: int) -> str:
@@ -176,14 +176,14 @@ def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
     used = set(text)
     broadcast = 0
     for i, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
-        named = term.replace("...", "", 1)
-        if any(c in ".->" for c in named):  # any other character is a label, a digit as well
+        term_labels = term.replace("...", "", 1)
+        if any(c in ".->" for c in term_labels):  # any other character is a label, a digit as well
             raise ValueError(f"einsum {text!r}: operand {i} has the subscripts {term!r}, which are no labels.")
-        if len(named) > len(shape) or (len(named) < len(shape) and "..." not in term):
+        if len(term_labels) > len(shape) or (len(term_labels) < len(shape) and "..." not in term):
             raise ValueError(
                 f"einsum {text!r}: subscript {term!r} does not contain the correct number of indices for operand {i} of shape {shape}."
             )
-        broadcast = max(broadcast, len(shape) - len(named))
+        broadcast = max(broadcast, len(shape) - len(term_labels))
     fresh = (c for c in map(_symbol, range(10**4)) if c not in used)
     dots = "".join(next(fresh) for _ in range(broadcast))
     inputs = []
@@ -204,11 +204,11 @@ def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
                     f"einsum {text!r}: label {c!r} stands for sizes {here[c]} and {n} in operand {i}. "
                     "Slice or broadcast the dims to one size."
                 )
-            known = sizes.get(c, 1)
-            if known != n and 1 not in (known, n):
+            known_size = sizes.get(c, 1)
+            if known_size != n and 1 not in (known_size, n):
                 raise ValueError(
                     f"einsum {text!r}: size of label {c!r} for operand {i} ({n}) does not match that of "
-                    f"the previous ones ({known})."
+                    f"the previous ones ({known_size})."
                 )
             if n != 1 or c not in sizes:
                 sizes[c] = n
@@ -247,15 +247,15 @@ def _best_path(inputs: tuple[str, ...], output: str, sizes: tuple[tuple[str, int
 
 # -- contracting -----------------------------------------------------------------------------------------------
 
-Named = tuple[Array, str]  # an array and the label of each dim
+NamedArray = tuple[Array, str]  # an array and the label of each dim
 
 
-def _needed_labels(output: str, others: Sequence[Named]) -> set[str]:
+def _needed_labels(output: str, others: Sequence[NamedArray]) -> set[str]:
     """The labels that must survive a step: those of the output and of the other operands."""
     return set(output).union(*(labels for _, labels in others))
 
 
-def _splits_batch_apart(lhs: Named, rhs: Named, wanted: Any) -> bool:
+def _splits_batch_apart(lhs: NamedArray, rhs: NamedArray, wanted: Any) -> bool:
     """Whether the types of two operands split a batch dim over different axes."""
     (x, left), (y, right) = lhs, rhs
     return any(c in right and x.aval.spec[d] != y.aval.spec[right.index(c)] for d, c in enumerate(left) if c in wanted)
@@ -270,14 +270,14 @@ class _Steps:
     dot_general: Callable[..., Array]
     asked: bool  # whether the user gave out_sharding=: intermediate results then settle their sharding themselves
 
-    def without_ones(self, x: Array, labels: str, sizes: dict[str, int]) -> Named:
+    def without_ones(self, x: Array, labels: str, sizes: dict[str, int]) -> NamedArray:
         """`x` without the dims of size 1 that broadcast against larger ones of the same label."""
         drop = tuple(d for d, c in enumerate(labels) if x.shape[d] == 1 != sizes[c])
         if not drop:
             return x, labels
         return lax.squeeze(x, drop), "".join(c for d, c in enumerate(labels) if d not in drop)
 
-    def one(self, x: Array, labels: str, wanted: Any, output: str | None = None) -> Named:
+    def one(self, x: Array, labels: str, wanted: Any, output: str | None = None) -> NamedArray:
         """Sum the labels not wanted, take diagonals of repeated ones; in the order of `output`, if given."""
         for c, n in Counter(labels).items():
             if n > 1:
@@ -296,23 +296,23 @@ class _Steps:
         return lax.reduce_sum(x, dims)
 
     def two(
-        self, lhs: Named, rhs: Named, wanted: Any, output: str | None, sharding: NamedSharding | None = None
-    ) -> Named:
+        self, lhs: NamedArray, rhs: NamedArray, wanted: Any, output: str | None, sharding: NamedSharding | None = None
+    ) -> NamedArray:
         """The product of two operands with the labels that are wanted."""
         x, left = self.one(*lhs, {*wanted, *rhs[1]})
         y, right = self.one(*rhs, {*wanted, *left})
-        shared = [c for c in left if c in right]
+        shared_labels = [c for c in left if c in right]
         order = output if output is not None else left
-        batch = sorted((c for c in shared if c in wanted), key=order.index)
-        contracted_dims = [c for c in shared if c not in wanted]
-        left_free = "".join(c for c in left if c not in shared)
-        right_free = "".join(c for c in right if c not in shared)
-        swapped = (
+        batch = sorted((c for c in shared_labels if c in wanted), key=order.index)
+        contracted_dims = [c for c in shared_labels if c not in wanted]
+        left_free = "".join(c for c in left if c not in shared_labels)
+        right_free = "".join(c for c in right if c not in shared_labels)
+        is_swapped = (
             output is not None and "".join(batch) + right_free + left_free == output and bool(left_free and right_free)
         )
         if _splits_batch_apart((x, left), (y, right), batch):  # batch dims are split as those of the first one
-            swapped = output is None or "".join(batch) + left_free + right_free != output
-        if swapped:
+            is_swapped = output is None or "".join(batch) + left_free + right_free != output
+        if is_swapped:
             x, left, left_free, y, right, right_free = y, right, right_free, x, left, left_free
         labels = "".join(batch) + left_free + right_free
         numbers = (
@@ -323,34 +323,34 @@ class _Steps:
         if sharding is not None:
             extra["out_sharding"] = _permute_sharding(sharding, output or labels, labels)
         elif self.asked:
-            merged = _merge_shardings(x, left, y, right, labels)
-            if merged is not None:
-                extra["out_sharding"] = merged
+            merged_sharding = _merge_shardings(x, left, y, right, labels)
+            if merged_sharding is not None:
+                extra["out_sharding"] = merged_sharding
         product = self.dot_general(x, y, numbers, precision=self.precision, preferred_element_type=self.dtype, **extra)
         return self.arrange_dims(product, labels, output)
 
-    def arrange_dims(self, x: Array, labels: str, output: str | None) -> Named:
+    def arrange_dims(self, x: Array, labels: str, output: str | None) -> NamedArray:
         if output is None or labels == output:
             return x, labels
         return lax.transpose(x, tuple(labels.index(c) for c in output)), output
 
 
-def _diagonal(x: Array, labels: str, label: str) -> Named:
+def _diagonal(x: Array, labels: str, label: str) -> NamedArray:
     """Keep one dim for a repeated label: the elements at which its positions agree."""
     dims = [d for d, c in enumerate(labels) if c == label]
     rest = [d for d in range(x.ndim) if d not in dims]
     n, count = x.shape[dims[0]], len(dims)
-    kept = "".join(labels[d] for d in rest)
+    kept_labels = "".join(labels[d] for d in rest)
     x = lax.transpose(x, (*rest, *dims))
     if n == 1 or not x.size:
-        return lax.reshape(x, (*x.shape[: len(rest)], n)), kept + label
+        return lax.reshape(x, (*x.shape[: len(rest)], n)), kept_labels + label
     if any(x.aval.spec[len(rest) :]):
-        return _masked_diagonal(x, len(rest)), kept + label
+        return _masked_diagonal(x, len(rest)), kept_labels + label
     # Row-major, the diagonal is every (1 + n + n**2 + ...)-th element.
     flat = lax.reshape(x, (*x.shape[: len(rest)], n**count))
     step = sum(n**i for i in range(count))
     ones = (1,) * len(rest)
-    return lax.slice(flat, (0,) * flat.ndim, flat.shape, (*ones, step)), kept + label
+    return lax.slice(flat, (0,) * flat.ndim, flat.shape, (*ones, step)), kept_labels + label
 
 
 def _masked_diagonal(x: Array, first: int) -> Array:
@@ -362,9 +362,9 @@ def _masked_diagonal(x: Array, first: int) -> Array:
         same = lax.eq(rows, lax.broadcasted_iota(np.dtype("int32"), shape, d))
         mask = same if mask is None else lax.bitwise_and(mask, same)
     mask = lax.broadcast_in_dim(mask, x.shape, range(first, x.ndim))
-    picked = lax.select(mask, x, lax.full_like(x, 0))
+    diagonal = lax.select(mask, x, lax.full_like(x, 0))
     dims = tuple(range(first, x.ndim - 1))
-    return lax.reduce_or(picked, dims) if x.dtype == np.bool_ else lax.reduce_sum(picked, dims)
+    return lax.reduce_or(diagonal, dims) if x.dtype == np.bool_ else lax.reduce_sum(diagonal, dims)
 
 
 def _permute_sharding(sharding: NamedSharding, output: str, labels: str) -> NamedSharding:
@@ -372,8 +372,8 @@ def _permute_sharding(sharding: NamedSharding, output: str, labels: str) -> Name
     if output == labels:
         return sharding
     entries = [*sharding.spec.partitions, *[None] * (len(output) - len(sharding.spec))]
-    unreduced = getattr(sharding.spec, "unreduced", None)
-    marks = {"unreduced": unreduced} if unreduced else {}
+    unreduced_axes = getattr(sharding.spec, "unreduced", None)
+    marks = {"unreduced": unreduced_axes} if unreduced_axes else {}
     spec = PartitionSpec(*(entries[output.index(c)] for c in labels), **marks)
     return NamedSharding(sharding.mesh, spec)
 

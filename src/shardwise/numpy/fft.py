@@ -48,8 +48,8 @@ def _along(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int
         raise ValueError(f"jax.numpy.fft.{name} does not support repeated axes. Got axes {axes}.")
     check_numbers(f"jax.numpy.fft.{name}", x.dtype)
     order = (*(d for d in range(x.ndim) if d not in dims), *dims)
-    moved = order != tuple(range(x.ndim))
-    if moved:
+    is_moved = order != tuple(range(x.ndim))
+    if is_moved:
         x = lax.transpose(x, order)
     rest = x.ndim - len(dims)
     half = kind is FftType.IRFFT and bool(dims)
@@ -63,16 +63,16 @@ def _along(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int
     scale = _scale(name, name.startswith("i"), norm, prod(s))
     if scale != 1:
         x = lax.mul(x, literal(scale, x.dtype))
-    return lax.transpose(x, tuple(np.argsort(order).tolist())) if moved else x
+    return lax.transpose(x, tuple(np.argsort(order).tolist())) if is_moved else x
 
 
 def _fit_shape(x: Array, shape: tuple[int, ...]) -> Array:
     """`x` cut, or padded with zeros at the ends, to `shape`."""
-    kept = tuple(min(n, m) for n, m in zip(x.shape, shape, strict=True))
-    if kept != x.shape:
-        x = lax.slice(x, (0,) * x.ndim, kept)
-    if kept != shape:
-        x = lax.pad(x, literal(0, x.dtype), [(0, m - n, 0) for n, m in zip(kept, shape, strict=True)])
+    kept_shape = tuple(min(n, m) for n, m in zip(x.shape, shape, strict=True))
+    if kept_shape != x.shape:
+        x = lax.slice(x, (0,) * x.ndim, kept_shape)
+    if kept_shape != shape:
+        x = lax.pad(x, literal(0, x.dtype), [(0, m - n, 0) for n, m in zip(kept_shape, shape, strict=True)])
     return x
 
 

@@ -162,8 +162,8 @@ def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None
     >>> list(jnp.load(file))
     ['scale', 'arr_0']
     """
-    named: dict[str, Any] = {name: np.asarray(x) for name, x in kwds.items()}
+    named_arrays: dict[str, Any] = {name: np.asarray(x) for name, x in kwds.items()}
     arrays = [np.asarray(x) for x in args]
-    if not allow_pickle and any(x.dtype == object for x in (*arrays, *named.values())):
+    if not allow_pickle and any(x.dtype == object for x in (*arrays, *named_arrays.values())):
         raise ValueError("Object arrays cannot be saved when allow_pickle=False. Allow it, or give arrays of numbers.")
-    np.savez(file, *arrays, **named)
+    np.savez(file, *arrays, **named_arrays)

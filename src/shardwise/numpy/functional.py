@@ -58,21 +58,21 @@ def vectorize(
 
     @wraps(pyfunc)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        fixed = {i: x for i, x in enumerate(args) if i in excluded or x is None}
-        missing = {i for i, x in enumerate(args) if x is None and i not in excluded}
-        mapped = sum(i not in excluded for i in range(len(args)))
-        if missing and signature is not None and len(_parse_signature(signature)[0]) == mapped:
+        fixed_args = {i: x for i, x in enumerate(args) if i in excluded or x is None}
+        missing_args = {i for i, x in enumerate(args) if x is None and i not in excluded}
+        mapped_count = sum(i not in excluded for i in range(len(args)))
+        if missing_args and signature is not None and len(_parse_signature(signature)[0]) == mapped_count:
             raise ValueError(
-                f"Cannot pass None at locations {missing} with {signature=}: it names dims of these arguments. Name them in "
+                f"Cannot pass None at locations {missing_args} with {signature=}: it names dims of these arguments. Name them in "
                 "excluded, or leave their part out of the signature."
             )
         names = [k for k in kwargs if k not in excluded]
-        given = [x for i, x in enumerate(args) if i not in fixed] + [kwargs[k] for k in names]
+        given = [x for i, x in enumerate(args) if i not in fixed_args] + [kwargs[k] for k in names]
         constants = {k: x for k, x in kwargs.items() if k in excluded}
 
         def call(*operands: Any) -> Any:
             it = iter(operands)
-            positional = [fixed[i] if i in fixed else next(it) for i in range(len(args))]
+            positional = [fixed_args[i] if i in fixed_args else next(it) for i in range(len(args))]
             return pyfunc(*positional, **{k: next(it) for k in names}, **constants)
 
         return _map_over_loops(call, [asarray(x) for x in given], signature)
@@ -111,7 +111,7 @@ def _map_over_loops(call: Callable[..., Any], xs: list[Array], signature: str | 
             )
         )
     for d in reversed(range(len(shape))):
-        axes = tuple(0 if mapped[d] else None for _, mapped in operands)
+        axes = tuple(0 if mapped_dims[d] else None for _, mapped_dims in operands)
         if any(a is not None for a in axes):
             function = vmap(function, in_axes=axes, axis_size=shape[d])
         else:  # all operands broadcast along it: a loop of one call

@@ -77,8 +77,8 @@ def bincount(
             raise not_concrete(
                 v, "the size of bincount's result depends on values", "Pass the static argument length=."
             )
-        known = np.asarray(primal_of(v))
-        size = builtins.max(least, int(builtins.max(0, known.max())) + 1 if known.size else 0)
+        host_values = np.asarray(primal_of(v))
+        size = builtins.max(least, int(builtins.max(0, host_values.max())) + 1 if host_values.size else 0)
     else:
         size = concrete_int(length, "length of bincount")
     if weights is None:
@@ -132,8 +132,8 @@ def histogram_bin_edges(a: Any, bins: Bins = 10, range: Any = None, weights: Any
 def _bins_of(x: Array, edges: Array) -> Array:
     """The number of the bin of each value, counted from 1; the last edge belongs to the last bin."""
     last = edges.shape[0] - 1
-    found = searchsorted(edges, x, right=True)
-    return where_(lax.eq(x, lax.index_in_dim(edges, last, keepdims=False)), literal(last, found.dtype), found)
+    bins = searchsorted(edges, x, right=True)
+    return where_(lax.eq(x, lax.index_in_dim(edges, last, keepdims=False)), literal(last, bins.dtype), bins)
 
 
 def histogram(

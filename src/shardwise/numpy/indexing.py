@@ -122,9 +122,9 @@ def take_index(
     """
     default = GatherScatterMode.PROMISE_IN_BOUNDS if SHOWING.get() else GatherScatterMode.CLIP
     gather_mode = default if mode is None else GatherScatterMode.from_any(mode)
-    checked = mode is None or gather_mode is GatherScatterMode.PROMISE_IN_BOUNDS
+    is_checked = mode is None or gather_mode is GatherScatterMode.PROMISE_IN_BOUNDS
     items = [
-        settle_item(i, x.shape, gather_mode, wrap_negative_indices, keep_outside=True, checked=checked)
+        settle_item(i, x.shape, gather_mode, wrap_negative_indices, keep_outside=True, checked=is_checked)
         for i in parse(x.shape, index)
     ]
     options = dict(
@@ -179,15 +179,15 @@ def traced_arrays(items: Items) -> list[Array]:
 def with_arrays(items: Items, arrays: Sequence[Array]) -> list[Item]:
     """`items` with `arrays` in place of `traced_arrays(items)`."""
     rest = iter(arrays)
-    found: list[Item] = []
+    new_items: list[Item] = []
     for item in items:
         if isinstance(item, Lookup) and isinstance(item.array, Array):
-            found.append(Lookup(item.dim, next(rest)))
+            new_items.append(Lookup(item.dim, next(rest)))
         elif isinstance(item, Window) and isinstance(item.start, Array):
-            found.append(Window(item.dim, next(rest), item.size, 1))
+            new_items.append(Window(item.dim, next(rest), item.size, 1))
         else:
-            found.append(item)
-    return found
+            new_items.append(item)
+    return new_items
 
 
 # -- slices ----------------------------------------------------------------------------------------------------
@@ -203,12 +203,12 @@ def cut(x: Array, items: Items) -> Array:
             limits[item.dim] = item.low + (item.size - 1) * step + 1 if item.size else item.low
         elif isinstance(item, Pick):
             starts[item.dim], limits[item.dim] = item.index, item.index + 1
-    changed = [d for d, n in enumerate(x.shape) if starts[d] or limits[d] != n or steps[d] != 1]
-    if not changed:
+    changed_dims = [d for d, n in enumerate(x.shape) if starts[d] or limits[d] != n or steps[d] != 1]
+    if not changed_dims:
         return x
     if isinstance(x, ArrayImpl) and is_eager():
         if x.sharding.num_devices > 1:
-            x = _whole_in(x, changed)
+            x = _whole_in(x, changed_dims)
         if steps == [1] * x.ndim and x.sharding.num_devices == 1 and not is_watched(x):
             # Starts are values here, not part of the op: op by op, all of them share one compiled slice.
             sizes = [b - a for a, b in zip(starts, limits, strict=True)]
@@ -277,17 +277,17 @@ def _of_one_dtype(starts: Sequence[Any]) -> Sequence[Any]:
 def _gather_dims(
     y: Array, items: Items, result: ResultDims, lookups: Sequence[Lookup], options: dict[str, Any], wrap: bool
 ) -> Array:
-    mapped = [item for item in lookups if item.dim is not None]
+    mapped_lookups = [item for item in lookups if item.dim is not None]
     windows = {item.dim: item for item in items if isinstance(item, Window)}
-    taken = tuple(item.dim for item in mapped if item.dim is not None)
-    dims = (*taken, *windows)
+    taken_dims = tuple(item.dim for item in mapped_lookups if item.dim is not None)
+    dims = (*taken_dims, *windows)
     picks = [item.dim for item in items if isinstance(item, Pick)]
     places, first = result.positions()
-    collapsed = tuple(sorted((*taken, *picks)))
-    columns = [*(i.array for i in mapped), *(w.start for w in windows.values())]
+    collapsed_dims = tuple(sorted((*taken_dims, *picks)))
+    columns = [*(i.array for i in mapped_lookups), *(w.start for w in windows.values())]
     vectors, wraps = index_vectors(columns, [y.shape[d] for d in dims], result.batch, wrap)
-    numbers = GatherDimensionNumbers(tuple(sorted(places.values())), collapsed, dims)
-    sizes = [1 if d in collapsed else windows[d].size if d in windows else n for d, n in enumerate(y.shape)]
+    numbers = GatherDimensionNumbers(tuple(sorted(places.values())), collapsed_dims, dims)
+    sizes = [1 if d in collapsed_dims else windows[d].size if d in windows else n for d, n in enumerate(y.shape)]
     del first
     return gather_windows(y, vectors, numbers, sizes, wrap_negative=wraps, **options)
 
@@ -305,16 +305,20 @@ def index_vectors(
 
     Also tells whether the op must still count negative ones from the end; for host data that is done here.
     """
-    shown = SHOWING.get() and not batch  # JAX makes constants of known numbers in the program
-    if all(isinstance(a, np.ndarray) for a in arrays) and not shown:
+    is_shown = SHOWING.get() and not batch  # JAX makes constants of known numbers in the program
+    if all(isinstance(a, np.ndarray) for a in arrays) and not is_shown:
         vectors = np.empty((*batch, len(arrays)), np.int32)
         for k, (a, n) in enumerate(zip(arrays, sizes, strict=True)):
             vectors[..., k] = _count_from_front(a, n, wrap)
         return as_array(vectors), False
-    if shown:
-        known = [isinstance(a, np.ndarray) for a in arrays]
-        counted = [_count_from_front(a, n, wrap) if k else a for a, n, k in zip(arrays, sizes, known, strict=True)]
-        arrays = [literal(int(a), dtype=np.dtype(np.int32)) if k else a for a, k in zip(counted, known, strict=True)]
+    if is_shown:
+        is_known = [isinstance(a, np.ndarray) for a in arrays]
+        counted_arrays = [
+            _count_from_front(a, n, wrap) if k else a for a, n, k in zip(arrays, sizes, is_known, strict=True)
+        ]
+        arrays = [
+            literal(int(a), dtype=np.dtype(np.int32)) if k else a for a, k in zip(counted_arrays, is_known, strict=True)
+        ]
     values = [as_array(a.astype(np.int32)) if isinstance(a, np.ndarray) else a for a in arrays]
     dtypes = {v.dtype for v in values}
     if len(dtypes) > 1:
@@ -467,15 +471,15 @@ def take_along_axis(
     together = tuple(i for i in range(rank) if i != d and x.shape[i] == index.shape[i])
     whole = tuple(i for i in range(rank) if i != d and i not in together and index.shape[i] == 1)
     again = tuple(i for i in range(rank) if i != d and i not in together and i not in whole)
-    kept = [i for i in range(rank) if i not in whole]
-    vectors = lax.expand_dims(lax.squeeze(index, whole) if whole else index, (len(kept),))
+    kept_dims = [i for i in range(rank) if i not in whole]
+    vectors = lax.expand_dims(lax.squeeze(index, whole) if whole else index, (len(kept_dims),))
     gather_mode = GatherScatterMode.from_any("fill" if mode is None else mode)
     if (
         gather_mode is GatherScatterMode.ONE_HOT
     ):  # a product with rows of a single one: zeros where no element is asked for
         gather_mode, fill_value = GatherScatterMode.FILL_OR_DROP, 0
     numbers = GatherDimensionNumbers(
-        whole, tuple(sorted((d, *again))), (d,), together, tuple(kept.index(i) for i in together)
+        whole, tuple(sorted((d, *again))), (d,), together, tuple(kept_dims.index(i) for i in together)
     )
     return gather_windows(
         x,

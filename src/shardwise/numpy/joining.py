@@ -226,8 +226,8 @@ def _block(arrays: Any) -> tuple[Array, int]:
         )
     depth = depths[0] + 1
     rank = max(depth, *(x.ndim for x in blocks))
-    raised = [lax.expand_dims(x, range(rank - x.ndim)) for x in blocks]
-    return _concatenate("block", raised, rank - depth), depth
+    raised_blocks = [lax.expand_dims(x, range(rank - x.ndim)) for x in blocks]
+    return _concatenate("block", raised_blocks, rank - depth), depth
 
 
 # -- taking apart ----------------------------------------------------------------------------------------------

@@ -166,8 +166,8 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     """
     (x,) = _inexact("qr", a)
     if mode == "raw":
-        packed, taus = geqrf(x)
-        return QRResult(matrix_transpose(packed), taus)
+        packed_factors, taus = geqrf(x)
+        return QRResult(matrix_transpose(packed_factors), taus)
     if mode not in ("reduced", "r", "full", "complete"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'; expected 'reduced', 'complete', 'r' or 'raw'.")
     q, r = ops.qr(x, full_matrices=mode == "complete")

@@ -239,7 +239,7 @@ def std(
     Args:
         dtype: the dtype of the computation and of the result.
         out: only None, as arrays are immutable; NotImplementedError otherwise.
-        ddof: what to take off the count.
+        ddof: the number subtracted from the count.
         keepdims: keep the reduced dims, with size 1.
         where: bools that broadcast with `a`; elements where they are false are left out.
         mean: the mean, where it is known.
@@ -336,7 +336,7 @@ def nanstd(
     Args:
         dtype: the dtype of the computation and of the result.
         out: only None, as arrays are immutable; NotImplementedError otherwise.
-        ddof: what to take off the count.
+        ddof: the number subtracted from the count.
         keepdims: keep the reduced dims, with size 1.
         where: bools that broadcast with `a`; elements where they are false are left out.
         mean: the mean, where it is known.

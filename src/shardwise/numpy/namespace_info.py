@@ -45,8 +45,8 @@ class __array_namespace_info__:
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype[Any]]:
         """The dtypes of arrays made without one, by kind."""
-        named = {"real floating": "f", "complex floating": "c", "integral": "i", "indexing": "i"}
-        return {kind: default_dtype(letter) for kind, letter in named.items()}
+        letters = {"real floating": "f", "complex floating": "c", "integral": "i", "indexing": "i"}
+        return {kind: default_dtype(letter) for kind, letter in letters.items()}
 
     def dtypes(self, *, device: Any = None, kind: str | tuple[str, ...] | None = None) -> dict[str, np.dtype[Any]]:
         """The standard's dtypes that there are now, by name; of one kind or of several if `kind` says so."""

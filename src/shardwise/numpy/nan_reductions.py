@@ -52,9 +52,9 @@ def _nan_position(
     if not is_inexact(x.dtype):
         return find(x, axis, keepdims=keepdims)
     nan_mask = isnan(x)
-    found = find(where_(nan_mask, constant(x, least), x), axis, keepdims=keepdims)
+    position = find(where_(nan_mask, constant(x, least), x), axis, keepdims=keepdims)
     nothing = all(nan_mask, axis, keepdims=bool(keepdims))
-    return where_(nothing, literal(-1, found.dtype), found)
+    return where_(nothing, literal(-1, position.dtype), position)
 
 
 def _without_nan(x: Array, replacement: Any) -> Array:

@@ -112,10 +112,12 @@ def _matrix_norm(x: Array, ord: float | str | None, axes: tuple[int, ...], keepd
     if ord is None or ord in ("f", "fro"):
         return _length(x, axes, keepdims)
     if ord in (1, -1, math.inf, -math.inf):
-        summed, compared = (row, column) if ord in (1, -1) else (column, row)
-        sums = total(lax.abs(x), axis=summed, keepdims=True)
+        summed_axis, compared_axis = (row, column) if ord in (1, -1) else (column, row)
+        sums = total(lax.abs(x), axis=summed_axis, keepdims=True)
         out = (
-            amax(sums, axis=compared, keepdims=True, initial=0) if ord > 0 else amin(sums, axis=compared, keepdims=True)
+            amax(sums, axis=compared_axis, keepdims=True, initial=0)
+            if ord > 0
+            else amin(sums, axis=compared_axis, keepdims=True)
         )  # type: ignore
         return out if keepdims else lax.squeeze(out, axes)
     if ord not in (2, -2, "nuc"):

@@ -29,8 +29,8 @@ from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import bitwise, comparison
 from shardwise.ops.elementwise import unary as one
 
-_ACCEPTED = (int, float, complex, np.generic, np.ndarray, Array, Literal)  # bool is an int
-_REJECTED = (list, tuple, set, dict)
+_ACCEPTED_TYPES = (int, float, complex, np.generic, np.ndarray, Array, Literal)  # bool is an int
+_REJECTED_TYPES = (list, tuple, set, dict)
 
 _DTYPES = [t.dtype for t in SCALAR_TYPES.values()]
 _BOOL = frozenset(d for d in _DTYPES if isdtype(d, "bool"))
@@ -46,13 +46,13 @@ def _foreign(x: Array, other: Any, symbol: str, reflected: bool = False) -> bool
 
     TypeError for containers, whose operators mean something else; subclasses, such as named tuples, may have operators for arrays.
     """
-    if type(other) in _REJECTED:
+    if type(other) in _REJECTED_TYPES:
         left, right = (other, x) if reflected else (x, other)
         raise TypeError(
             f"unsupported operand type(s) for {symbol}: {type(left).__name__!r} and {type(right).__name__!r}. "
             "Turn the container into an array with jnp.asarray."
         )
-    return not isinstance(other, _ACCEPTED) and not hasattr(other, "__jax_array__")
+    return not isinstance(other, _ACCEPTED_TYPES) and not hasattr(other, "__jax_array__")
 
 
 def _operators(symbol: str, op: Op, direct: frozenset[Any], general: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
@@ -136,9 +136,9 @@ def _install_arithmetic(cls: type) -> None:
         ("lshift", "<<", bitwise.shift_left_p, _INTS, bits.left_shift),
     ]
     for name, symbol, op, dtypes, general in direct:
-        forward, reflected = _operators(symbol, op, dtypes, general)
+        forward, reflected_operator = _operators(symbol, op, dtypes, general)
         _set(cls, f"__{name}__", forward)
-        _set(cls, f"__r{name}__", reflected)
+        _set(cls, f"__r{name}__", reflected_operator)
     for name, symbol, general in (
         ("floordiv", "//", binary.floor_divide),
         ("mod", "%", binary.remainder),
@@ -147,9 +147,9 @@ def _install_arithmetic(cls: type) -> None:
         ("rshift", ">>", bits.right_shift),
         ("matmul", "@", _matmul),
     ):
-        forward, reflected = _general_operators(symbol, general)
+        forward, reflected_operator = _general_operators(symbol, general)
         _set(cls, f"__{name}__", forward)
-        _set(cls, f"__r{name}__", reflected)
+        _set(cls, f"__r{name}__", reflected_operator)
     _set(cls, "__pow__", _power)
     comparisons: list[tuple[str, str, Op, frozenset[Any], Any]] = [
         ("eq", "==", comparison.eq_p, _NUMBERS | _BOOL, predicates.equal),
@@ -295,8 +295,8 @@ def _view_bits(x: Array, target: Any) -> Array:
 
 def _round(self: Array, ndigits: int | None = None) -> Array:
     """Python's ``round(x)``: integers without `ndigits`, as for Python floats."""
-    rounded = unary.round(self, ndigits or 0)
-    return rounded if ndigits is not None else _astype(rounded, int)
+    rounded_value = unary.round(self, ndigits or 0)
+    return rounded_value if ndigits is not None else _astype(rounded_value, int)
 
 
 def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
@@ -313,8 +313,8 @@ def _byteswap(self: Array) -> Array:
         return self
     if is_complex(self.dtype):
         return lax.complex(_byteswap(lax.real(self)), _byteswap(lax.imag(self)))
-    swapped = lax.rev(lax.bitcast_convert_type(self, np.uint8), (self.ndim,))
-    return lax.bitcast_convert_type(swapped, self.dtype)
+    swapped_bytes = lax.rev(lax.bitcast_convert_type(self, np.uint8), (self.ndim,))
+    return lax.bitcast_convert_type(swapped_bytes, self.dtype)
 
 
 def _flat(self: Array) -> Any:

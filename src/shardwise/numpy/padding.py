@@ -161,7 +161,7 @@ def _odd(x: Array, d: int, index: np.ndarray[Any, Any], mode: str) -> Array:
     """Mirrored in points: each mirror turns the values around that of the edge, so two of them raise by a difference."""
     n = x.shape[d]
     source, rounds = _mirror_positions(index, n, mode)
-    picked = _pick_slices(x, d, source)
+    source_values = _pick_slices(x, d, source)
     first, last = lax.slice_in_dim(x, 0, 1, axis=d), lax.slice_in_dim(x, n - 1, n, axis=d)
 
     def along(numbers: np.ndarray[Any, Any]) -> Array:
@@ -171,7 +171,7 @@ def _odd(x: Array, d: int, index: np.ndarray[Any, Any], mode: str) -> Array:
     # The value is sign * element + a * first + b * last.
     sign = along(np.where(rounds % 2, -1, 1))
     firsts, lasts = along(-2 * (rounds // 2)), along(2 * ((rounds + 1) // 2))
-    return lax.add(lax.mul(sign, picked), lax.add(lax.mul(firsts, first), lax.mul(lasts, last)))
+    return lax.add(lax.mul(sign, source_values), lax.add(lax.mul(firsts, first), lax.mul(lasts, last)))
 
 
 def _pick_slices(x: Array, d: int, source: np.ndarray[Any, Any]) -> Array:

@@ -150,8 +150,8 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     if quotient is None:
         quotient, rest = _long_division(rest, divisor)
     if trim_leading_zeros:
-        known = np.abs(concrete(rest, "u of polydiv with trim_leading_zeros"))
-        large = np.flatnonzero(known >= np.sqrt(finfo(rest.dtype).eps))
+        magnitudes = np.abs(concrete(rest, "u of polydiv with trim_leading_zeros"))
+        large = np.flatnonzero(magnitudes >= np.sqrt(finfo(rest.dtype).eps))
         rest = lax.slice_in_dim(rest, int(large[0]) if len(large) else rest.shape[0], None)
     return quotient, rest
 
@@ -270,8 +270,8 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
         return lax.full((0,), 0, to_complex(x.dtype))
     if strip_zeros:
         host_values = concrete(x, "p of roots, unless strip_zeros=False is passed,")
-        leading = np.flatnonzero(host_values)
-        return _roots(lax.slice_in_dim(x, int(leading[0]) if len(leading) else n, None))
+        nonzeros = np.flatnonzero(host_values)
+        return _roots(lax.slice_in_dim(x, int(nonzeros[0]) if len(nonzeros) else n, None))
     return _roots_with_zeros(x)
 
 
@@ -292,11 +292,11 @@ def _roots_with_zeros(p: Array) -> Array:
     n = p.shape[0]
     zero = lax.eq(p, zero_like(p))
     nothing = lax.reduce_and(zero, (0,))
-    leading = where_(nothing, np.int32(n) * lax.full((), 1, np.int32), lax.argmin(zero, 0, np.int32))
-    found = _roots(roll(where_(nothing, constant(p, 1), p), lax.neg(leading)))
-    found = lax.sort((lax.eq(found, zero_like(found)), found), 0, num_keys=1)[1]
-    kept = lax.lt(lax.iota(np.int32, n - 1), lax.sub(np.int32(n - 1), leading))
-    return where_(kept, found, constant(found, complex(np.nan, np.nan)))
+    leading_zeros = where_(nothing, np.int32(n) * lax.full((), 1, np.int32), lax.argmin(zero, 0, np.int32))
+    root_values = _roots(roll(where_(nothing, constant(p, 1), p), lax.neg(leading_zeros)))
+    root_values = lax.sort((lax.eq(root_values, zero_like(root_values)), root_values), 0, num_keys=1)[1]
+    is_kept = lax.lt(lax.iota(np.int32, n - 1), lax.sub(np.int32(n - 1), leading_zeros))
+    return where_(is_kept, root_values, constant(root_values, complex(np.nan, np.nan)))
 
 
 # -- fits ------------------------------------------------------------------------------------------------------
@@ -336,12 +336,12 @@ def polyfit(
         ys = ys * (lax.expand_dims(factor, (1,)) if ys.ndim == 2 else factor)
     scale = lax.sqrt(sum(powers * powers, axis=0))
     powers = powers / lax.expand_dims(scale, (0,))
-    found, residuals, rank, singular = lstsq(powers, ys, cut)
-    found = found / (lax.expand_dims(scale, (1,)) if found.ndim > 1 else scale)
+    coefficients, residuals, rank, singular = lstsq(powers, ys, cut)
+    coefficients = coefficients / (lax.expand_dims(scale, (1,)) if coefficients.ndim > 1 else scale)
     if full:
-        return found, residuals, rank, singular, asarray(cut)
+        return coefficients, residuals, rank, singular, asarray(cut)
     if not cov:
-        return found
+        return coefficients
     base = inv(dot(lax.transpose(powers, (1, 0)), powers))
     base = base / (lax.expand_dims(scale, (1,)) * lax.expand_dims(scale, (0,)))
     if cov == "unscaled":
@@ -353,8 +353,8 @@ def polyfit(
     else:
         spread = with_rank(residuals / (n - order), 1)
     if ys.ndim == 1:
-        return found, base * lax.expand_dims(spread, (0,))
-    return found, lax.expand_dims(base, (2,)) * lax.expand_dims(spread, (0, 1))
+        return coefficients, base * lax.expand_dims(spread, (0,))
+    return coefficients, lax.expand_dims(base, (2,)) * lax.expand_dims(spread, (0, 1))
 
 
 def _check_points(x: Array, y: Array, w: Array | None, degree: int) -> None:

@@ -122,8 +122,8 @@ def matmul(
             )
     x = lax.squeeze(a, a_drop) if a_drop else a
     y = lax.squeeze(b, b_drop) if b_drop else b
-    moved = lambda d, dropped: d - sum(e < d for e in dropped)  # noqa: E731
-    batch = ([moved(a_dims[i], a_drop) for i in both], [moved(b_dims[i], b_drop) for i in both])
+    place_of = lambda d, dropped: d - sum(e < d for e in dropped)  # noqa: E731
+    batch = ([place_of(a_dims[i], a_drop) for i in both], [place_of(b_dims[i], b_drop) for i in both])
     contracted_dims = ((x.ndim - 1,), (y.ndim - 1 - b_matrix,))
     out = _product(x, y, (contracted_dims, batch), precision, result, out_sharding)
     # dot_general gives batch dims, free dims of a (its rows last), free dims of b (its columns last).

@@ -288,10 +288,10 @@ def _interpolate(rows: Array, p: Array, method: str, skip_nan: bool) -> Array:
     else:
         result = low
     if not skip_nan:
-        poisoned = lax.expand_dims(lax.reduce_or(nan_mask, (rows.ndim - 1,)), (rows.ndim - 1,))
+        is_poisoned = lax.expand_dims(lax.reduce_or(nan_mask, (rows.ndim - 1,)), (rows.ndim - 1,))
     else:  # a row of NaN alone has slopes of 0
-        poisoned = lax.expand_dims(lax.reduce_and(nan_mask, (rows.ndim - 1,)), (rows.ndim - 1,))
-    result = where_(poisoned, constant(result, np.nan), result)
+        is_poisoned = lax.expand_dims(lax.reduce_and(nan_mask, (rows.ndim - 1,)), (rows.ndim - 1,))
+    result = where_(is_poisoned, constant(result, np.nan), result)
     return result if p.ndim else lax.squeeze(result, (result.ndim - 1,))
 
 
@@ -307,19 +307,19 @@ def _weighted_quantile(rows: Array, weights: Array, p: Array, skip_nan: bool) ->
     """The first element at which the part of the weights seen reaches the probability."""
     nan_mask = isnan(rows)
     weights = where_(nan_mask, zero_like(weights), weights)
-    ordered, sorted_weights = lax.sort((rows, weights), num_keys=1)
+    ordered_rows, sorted_weights = lax.sort((rows, weights), num_keys=1)
     last = rows.ndim - 1
-    seen = lax.cumsum(sorted_weights, last)
-    total = lax.slice_in_dim(seen, rows.shape[-1] - 1, rows.shape[-1], axis=last)
-    share = lax.expand_dims(lax.div(seen, total), (last,))  # f[..., 1, n]
-    wanted = lax.reshape(as_array(astype(p, rows.dtype)), (1,) * last + (p.size, 1))
-    smaller = lax.lt(*promote_shapes("quantile", share, wanted))
+    cumulative_weights = lax.cumsum(sorted_weights, last)
+    total = lax.slice_in_dim(cumulative_weights, rows.shape[-1] - 1, rows.shape[-1], axis=last)
+    share = lax.expand_dims(lax.div(cumulative_weights, total), (last,))  # f[..., 1, n]
+    wanted_shares = lax.reshape(as_array(astype(p, rows.dtype)), (1,) * last + (p.size, 1))
+    smaller = lax.lt(*promote_shapes("quantile", share, wanted_shares))
     position = lax.reduce_sum(lax.convert_element_type(smaller, p.dtype), (smaller.ndim - 1,))
     position = lax.min(position, literal(rows.shape[-1] - 1, p.dtype))
-    result = _at_rank(ordered, position)
+    result = _at_rank(ordered_rows, position)
     if not skip_nan:
-        poisoned = lax.expand_dims(lax.reduce_or(nan_mask, (last,)), (last,))
-        result = where_(poisoned, constant(result, np.nan), result)
+        is_poisoned = lax.expand_dims(lax.reduce_or(nan_mask, (last,)), (last,))
+        result = where_(is_poisoned, constant(result, np.nan), result)
     return result if p.ndim else lax.squeeze(result, (result.ndim - 1,))
 
 

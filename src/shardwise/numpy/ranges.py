@@ -98,8 +98,8 @@ def _bound_of(x: Any, arrays: bool) -> Any:
     """
     if type(x) in (int, float):
         return x
-    known = np.asarray(concrete(host_or_value("arange", x), "a bound of arange"))
-    own = known if arrays else np.asarray(x)
+    host_bound = np.asarray(concrete(host_or_value("arange", x), "a bound of arange"))
+    own = host_bound if arrays else np.asarray(x)
     return own.item() if own.dtype.kind in "biu" else own[()]
 
 
@@ -125,22 +125,22 @@ def linspace(
     >>> jnp.linspace(0.0, 1.0, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    found = _linspace(
+    results = _linspace(
         start, stop, requested_dtype("linspace", dtype), concrete_int(num, "num of linspace"), endpoint, axis
     )
-    out = place_created(found[0], device)
-    return (out, found[1]) if retstep else out
+    out = place_created(results[0], device)
+    return (out, results[1]) if retstep else out
 
 
 @composed_function(2, numbers=True)
-def _linspace(start: Any, stop: Any, wanted: Any, num: int, endpoint: bool, axis: int) -> tuple[Array, Array]:
+def _linspace(start: Any, stop: Any, wanted_dtype: Any, num: int, endpoint: bool, axis: int) -> tuple[Array, Array]:
     """The numbers, and their distance."""
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     lower, upper = values("linspace", start, stop)
-    if wanted is None:
-        wanted = to_inexact(result_type(lower, upper))
-    compute = canonicalize(to_inexact(wanted))
+    if wanted_dtype is None:
+        wanted_dtype = to_inexact(result_type(lower, upper))
+    compute = canonicalize(to_inexact(wanted_dtype))
     shape = lax.broadcast_shapes(lower.shape, upper.shape)
     first = broadcast_to_shape(astype(lower, compute), shape)
     last = broadcast_to_shape(astype(upper, compute), shape)
@@ -160,9 +160,9 @@ def _linspace(start: Any, stop: Any, wanted: Any, num: int, endpoint: bool, axis
         out = broadcast_to_shape(lax.expand_dims(first, (0,)), (num, *shape))
     if axis:
         out = lax.transpose(out, [*range(1, axis + 1), 0, *range(axis + 1, out.ndim)])
-    if is_integer(wanted):
+    if is_integer(wanted_dtype):
         out = lax.floor(out)
-    return as_array(astype(out, wanted)), delta
+    return as_array(astype(out, wanted_dtype)), delta
 
 
 def logspace(
@@ -385,8 +385,12 @@ class _Join:
                 dims = [d for d in range(ndmin) if not place <= d < place + rank] if rank else range(new)
                 x = lax.expand_dims(x, dims)
             parts.append(x)
-        joined = lax.concatenate(promote_dtypes(*parts), axis % parts[0].ndim)
-        return lax.expand_dims(joined, (0 if matrix == "r" else 1,)) if matrix and joined.ndim == 1 else joined
+        joined_parts = lax.concatenate(promote_dtypes(*parts), axis % parts[0].ndim)
+        return (
+            lax.expand_dims(joined_parts, (0 if matrix == "r" else 1,))
+            if matrix and joined_parts.ndim == 1
+            else joined_parts
+        )
 
 
 class _JoinColumns(_Join):

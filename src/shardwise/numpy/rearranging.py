@@ -67,10 +67,10 @@ def repeat(
         sharding = resolve_out_sharding(out_sharding, "repeat", 1 if axis is None else x.ndim)
         assert sharding is not None
         body = functools.partial(_repeat, axis=axis, total=total_repeat_length)
-        switched = functools.partial(auto_axes, axes=sharding.mesh.explicit_axes, out_sharding=out_sharding)  # type: ignore[union-attr]
+        on_auto_axes = functools.partial(auto_axes, axes=sharding.mesh.explicit_axes, out_sharding=out_sharding)  # type: ignore[union-attr]
         if total_repeat_length is None:
-            return switched(lambda x: body(x, times))(x)
-        return switched(body)(x, as_array(times))
+            return on_auto_axes(lambda x: body(x, times))(x)
+        return on_auto_axes(body)(x, as_array(times))
     split = x.aval.spec if axis is None else (x.aval.spec[canonical_axis(axis, x.ndim)],) if x.ndim else ()
     as_often = total_repeat_length is None and not times.shape
     if any(split) and not (as_often and get_abstract_mesh().empty):
@@ -154,12 +154,12 @@ def resize(a: Any, new_shape: Any) -> Array:
     sizes = index_tuple(new_shape)
     if any(n < 0 for n in sizes):
         raise ValueError(f"all elements of `new_shape` of resize must be non-negative, got {new_shape}.")
-    wanted = math.prod(sizes)
-    if not wanted or not x.size:
+    wanted_size = math.prod(sizes)
+    if not wanted_size or not x.size:
         return lax.full(sizes, 0, x.dtype)
-    if wanted > x.size:
-        x = lax.tile(x, (-(-wanted // x.size),))
-    return lax.reshape(lax.slice_in_dim(x, 0, wanted), sizes)
+    if wanted_size > x.size:
+        x = lax.tile(x, (-(-wanted_size // x.size),))
+    return lax.reshape(lax.slice_in_dim(x, 0, wanted_size), sizes)
 
 
 # -- rotation --------------------------------------------------------------------------------------------------
@@ -291,8 +291,8 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: int | Sequence[int] | None = N
     if not set("fb") & set(sides):
         return x
     for d in canonical_axes(axis, x.ndim):
-        found = np.flatnonzero(present.any(axis=tuple(i for i in range(x.ndim) if i != d)))
-        first = int(found[0]) if len(found) and "f" in sides else 0
-        end = 0 if not len(found) else int(found[-1]) + 1 if "b" in sides else x.shape[d]
+        rows_present = np.flatnonzero(present.any(axis=tuple(i for i in range(x.ndim) if i != d)))
+        first = int(rows_present[0]) if len(rows_present) and "f" in sides else 0
+        end = 0 if not len(rows_present) else int(rows_present[-1]) + 1 if "b" in sides else x.shape[d]
         x = lax.slice_in_dim(x, first, end, axis=d)
     return x

@@ -76,7 +76,7 @@ def form_of(shape: tuple[int, ...], index: Any, operands: list[Any]) -> At:
     if not any(isinstance(p, EllipsisType) for p in given):
         given = (*given, ...)
     at = next(i for i, p in enumerate(given) if isinstance(p, EllipsisType))
-    filled = (*given[:at], *[slice(None)] * (len(shape) - len(given) + 1), *given[at + 1 :])
+    full_index = (*given[:at], *[slice(None)] * (len(shape) - len(given) + 1), *given[at + 1 :])
 
     def operand(x: Any) -> Operand:
         operands.append(as_value(x))
@@ -95,7 +95,7 @@ def form_of(shape: tuple[int, ...], index: Any, operands: list[Any]) -> At:
             return Range(positions.start, len(positions), positions.step)
         return operator.index(p) if isinstance(p, (int, np.integer)) else operand(p)
 
-    return At(tuple([part(p, n) for p, n in zip(filled, shape, strict=True)]), shape)
+    return At(tuple([part(p, n) for p, n in zip(full_index, shape, strict=True)]), shape)
 
 
 def part_type(aval: ShapedArray, index: Any) -> ShapedArray:
@@ -104,8 +104,8 @@ def part_type(aval: ShapedArray, index: Any) -> ShapedArray:
         return aval.update(weak_type=False)
     if is_static(index):
         return ShapedArray(part_shape(aval.shape, index), aval.dtype, vma=aval.vma)
-    found = eval_shape(lambda x: x[index], ShapeDtypeStruct(aval.shape, aval.dtype))
-    return ShapedArray(found.shape, aval.dtype, vma=aval.vma)
+    part_struct = eval_shape(lambda x: x[index], ShapeDtypeStruct(aval.shape, aval.dtype))
+    return ShapedArray(part_struct.shape, aval.dtype, vma=aval.vma)
 
 
 def is_of_programs(index: Any) -> bool:

@@ -123,8 +123,8 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     n = len(choices)
     cases = list(choices) if not hasattr(choices, "shape") else [as_array(value("choose", c)) for c in choices]
     if mode == "raise":
-        known = concrete(index, "the indices of choose with mode='raise'", _outside("jnp.choose"))
-        if not n or (known < 0).any() or (known >= n).any():
+        host_index = concrete(index, "the indices of choose with mode='raise'", _outside("jnp.choose"))
+        if not n or (host_index < 0).any() or (host_index >= n).any():
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
         index = remainder(index, n)
@@ -199,26 +199,26 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         )
     fills = tuple([None if f is None else value("nonzero", f) for f in fills])
     if size is None:
-        found = np.nonzero(concrete(x, "the argument of nonzero without size="))
+        nonzero_indices = np.nonzero(concrete(x, "the argument of nonzero without size="))
         x = primal_of(x)
-        # The indices are placed on the devices of `a`, and take part in promotion with what would fill them up.
-        if found[0].size and (getattr(x, "committed", False) or fill_value is not None):
-            return nonzero(x, size=found[0].size, fill_value=fill_value)
-        return tuple(asarray(i.astype(index)) for i in found)
+        # The indices are placed on the devices of `a`, and take part in promotion with the fill value.
+        if nonzero_indices[0].size and (getattr(x, "committed", False) or fill_value is not None):
+            return nonzero(x, size=nonzero_indices[0].size, fill_value=fill_value)
+        return tuple(asarray(i.astype(index)) for i in nonzero_indices)
     size = concrete_int(size, "size of nonzero")
     if x.size == 0 or size == 0:
         return tuple(lax.full((size,), 0, index) for _ in range(x.ndim))
     flat = lax.reshape(as_array(to_bool(x)), (x.size,))
     places, count = _true_places(flat, size)
-    missing = lax.ge(lax.iota(index, size), count)
+    is_missing = lax.ge(lax.iota(index, size), count)
     result = []
     for stride, n, fill in zip(_strides(x.shape), x.shape, fills, strict=True):
         along = lax.rem(lax.div(places, literal(stride, index)), literal(n, index))
         if fill is None:
-            filling = literal(0, index)
+            filler = literal(0, index)
         else:  # which may be of another type, such as NaN
-            filling, along = promote_dtypes(fill, along)
-        result.append(where_(missing, filling, along))
+            filler, along = promote_dtypes(fill, along)
+        result.append(where_(is_missing, filler, along))
     return tuple(result)
 
 
@@ -263,10 +263,10 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
            [1, 0]], dtype=int32)
     """
     x = array("argwhere", a)
-    found = nonzero(lax.reshape(x, (1,)) if not x.ndim else x, size=size, fill_value=fill_value)
+    indices = nonzero(lax.reshape(x, (1,)) if not x.ndim else x, size=size, fill_value=fill_value)
     if not x.ndim:
-        return lax.full((found[0].shape[0], 0), 0, default_dtype("i"))
-    return lax.concatenate([lax.expand_dims(as_array(i), (1,)) for i in promote_dtypes(*found)], 1)
+        return lax.full((indices[0].shape[0], 0), 0, default_dtype("i"))
+    return lax.concatenate([lax.expand_dims(as_array(i), (1,)) for i in promote_dtypes(*indices)], 1)
 
 
 def compress(
@@ -359,10 +359,10 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     (Array([0, 1], dtype=int32), Array([2, 1], dtype=int32))
     """
     x = value("unravel_index", indices)
-    listed: Any = shape if hasattr(shape, "__iter__") else (shape,)
-    if isinstance(shape, Tracer) or any(isinstance(n, Tracer) for n in listed):
+    size_list: Any = shape if hasattr(shape, "__iter__") else (shape,)
+    if isinstance(shape, Tracer) or any(isinstance(n, Tracer) for n in size_list):
         return _unravel_traced(x, shape)
-    sizes = tuple(int(n) for n in listed)
+    sizes = tuple(int(n) for n in size_list)
     total = math.prod(sizes)
     if is_bool(x.dtype) or not is_integer(x.dtype):
         raise TypeError(f"unravel_index takes integers, got {x.dtype}.")
@@ -383,8 +383,8 @@ def _unravel_traced(x: Value, shape: Any) -> tuple[Array, ...]:
     given = value("unravel_index", shape, 1) if isinstance(shape, Tracer) else None
     if given is not None:
         x, given = promote_dtypes(x, given)
-    listed = list(shape) if given is None or given.ndim else [given]
-    sizes = [astype(value("unravel_index", n, 1), x.dtype) for n in listed]
+    size_list = list(shape) if given is None or given.ndim else [given]
+    sizes = [astype(value("unravel_index", n, 1), x.dtype) for n in size_list]
     total = functools.reduce(lax.mul, sizes, constant(x, 1))
     x = where_(lax.lt(x, constant(x, 0)), lax.add(x, total), x)
     x = lax.max(lax.min(x, lax.sub(total, constant(x, 1))), constant(x, 0))
@@ -421,16 +421,18 @@ def ravel_multi_index(
     for part in parts:
         if not is_integer(part.dtype):
             raise ValueError(f"ravel_multi_index takes integers, got {part.dtype}.")
-    wanted = requested_dtype("ravel_multi_index", dtype) or result_type(int, *parts)
-    if math.prod(sizes) - 1 > iinfo(wanted).max:
+    wanted_dtype = requested_dtype("ravel_multi_index", dtype) or result_type(int, *parts)
+    if math.prod(sizes) - 1 > iinfo(wanted_dtype).max:
         raise ValueError(
-            f"ravel_multi_index: indices into {math.prod(sizes)} elements do not fit {wanted}. Pass a wider dtype, for example "
+            f"ravel_multi_index: indices into {math.prod(sizes)} elements do not fit {wanted_dtype}. Pass a wider dtype, for example "
             "dtype='int32'."
         )
     if mode == "raise":
         for part, n in zip(parts, sizes, strict=True):
-            known = concrete(part, "the indices of ravel_multi_index with mode='raise'", _outside("ravel_multi_index"))
-            if (known < 0).any() or (known >= n).any():
+            host_part = concrete(
+                part, "the indices of ravel_multi_index with mode='raise'", _outside("ravel_multi_index")
+            )
+            if (host_part < 0).any() or (host_part >= n).any():
                 raise ValueError("invalid entry in coordinates array")
     elif mode == "clip":
         parts = [lax.clamp(constant(p, 0), p, constant(p, n - 1)) for p, n in zip(parts, sizes, strict=True)]
@@ -441,10 +443,10 @@ def ravel_multi_index(
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
     strides = _strides(tuple(sizes)) if order == "C" else _strides(tuple(sizes[::-1]))[::-1]
-    total: Value = literal(0, wanted)
+    total: Value = literal(0, wanted_dtype)
     for part, stride in zip(parts, strides, strict=True):
-        scaled = lax.mul(astype(part, wanted), literal(stride, wanted))
-        total = lax.add(*promote_shapes("ravel_multi_index", total, scaled))
+        scaled_part = lax.mul(astype(part, wanted_dtype), literal(stride, wanted_dtype))
+        total = lax.add(*promote_shapes("ravel_multi_index", total, scaled_part))
     return as_array(total)
 
 

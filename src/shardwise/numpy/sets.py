@@ -70,8 +70,8 @@ def _places(mask: Array, size: int | None) -> tuple[Array, Array | None]:
         return checked("set", np.flatnonzero(host_values).astype(default_dtype("i"))), None
     index = default_dtype("i")
     number = lax.add(lax.iota(index, size), literal(1, index))
-    found = searchsorted(lax.cumsum(as_array(astype(mask, index))), number)
-    return found, lax.lt(found, literal(mask.shape[0], found.dtype))
+    positions = searchsorted(lax.cumsum(as_array(astype(mask, index))), number)
+    return positions, lax.lt(positions, literal(mask.shape[0], positions.dtype))
 
 
 def _take_rows(x: Array, places: Array) -> Array:
@@ -212,24 +212,24 @@ def _unique(
     n = rows.shape[0]
     if is_complex(rows.dtype):  # NaNs in one or both parts are alike
         rows = where_(isnan(rows), constant(rows, np.nan), rows)
-    ordered, order = _sorted_rows(rows)
-    starts = _starts(ordered, equal_nan)
+    ordered_rows, order = _sorted_rows(rows)
+    starts = _starts(ordered_rows, equal_nan)
     places, exists = _places(starts, size)
     # Places that do not exist lie behind the end: they show the first element.
-    shown = places if exists is None else where_(exists, places, constant(places, 0))
-    values = _take_rows(ordered, shown)
+    shown_places = places if exists is None else where_(exists, places, constant(places, 0))
+    values = _take_rows(ordered_rows, shown_places)
     results = [values if fill_value is None else strong(_fill_missing(values, exists, fill_value))]
     if return_index:
-        results.append(_take_rows(order, shown))
+        results.append(_take_rows(order, shown_places))
     if return_inverse:
         group = lax.sub(lax.cumsum(as_array(astype(starts, index))), literal(1, index))
         results.append(lax.sort_key_val(order, group)[1])
     if return_counts:
         if size is None:
-            following = lax.concatenate([lax.slice_in_dim(places, 1, None), lax.full((1,), n, places.dtype)], 0)
+            next_places = lax.concatenate([lax.slice_in_dim(places, 1, None), lax.full((1,), n, places.dtype)], 0)
         else:
-            following = lax.slice_in_dim(_places(starts, size + 1)[0], 1, None)
-        results.append(as_array(astype(lax.sub(following, places), index)))
+            next_places = lax.slice_in_dim(_places(starts, size + 1)[0], 1, None)
+        results.append(as_array(astype(lax.sub(next_places, places), index)))
     return results
 
 
@@ -340,8 +340,8 @@ def isin(
     x, tests = checked("isin", element), checked("isin", test_elements, 1)
     if method not in _METHODS:
         raise ValueError(f"isin: method={method!r} is not known; expected one of {', '.join(_METHODS)}.")
-    found = lax.convert_element_type(_isin(x, flat(tests)), np.bool_)
-    return lax.bitwise_not(found) if invert else found
+    is_member = lax.convert_element_type(_isin(x, flat(tests)), np.bool_)
+    return lax.bitwise_not(is_member) if invert else is_member
 
 
 def _isin(x: Array, tests: Array) -> Array:
@@ -440,24 +440,27 @@ def intersect1d(
     """
     del assume_unique
     count = _size("intersect1d", size, ar1, ar2)
-    merged, both, n = _merge_arrays("intersect1d", ar1, ar2)
-    if merged is None:
+    merged_arrays, both, n = _merge_arrays("intersect1d", ar1, ar2)
+    if merged_arrays is None:
         empty = _nothing(count, fill_value, both)
         return (empty, *(lax.full((count or 0,), 0, np.int32),) * 2) if return_indices else empty
     # Among equal elements there is one place at which the second array's begin after the first array's.
     size_ = both.size
-    after, before = lax.slice_in_dim(merged.second, 1, None), lax.slice_in_dim(merged.second, 0, size_ - 1)
+    after, before = (
+        lax.slice_in_dim(merged_arrays.second, 1, None),
+        lax.slice_in_dim(merged_arrays.second, 0, size_ - 1),
+    )
     turn = lax.bitwise_and(
-        lax.bitwise_not(_differs(merged.values, False)), lax.bitwise_and(after, lax.bitwise_not(before))
+        lax.bitwise_not(_differs(merged_arrays.values, False)), lax.bitwise_and(after, lax.bitwise_not(before))
     )
     mask = lax.concatenate([lax.full((1,), False, np.bool_), turn], 0)
     places, exists = _places(mask, count)
-    values = _take_rows(merged.values, _take_rows(merged.first_of_group, places))  # the first array's
+    values = _take_rows(merged_arrays.values, _take_rows(merged_arrays.first_of_group, places))  # the first array's
     values = _filled_or_least(values, exists, fill_value)
     if not return_indices:
         return values
-    first = _take_rows(merged.order, _take_rows(merged.first_of_group, places))
-    second = lax.sub(_take_rows(merged.order, places), literal(n, merged.order.dtype))
+    first = _take_rows(merged_arrays.order, _take_rows(merged_arrays.first_of_group, places))
+    second = lax.sub(_take_rows(merged_arrays.order, places), literal(n, merged_arrays.order.dtype))
     return values, _fill_missing(first, exists, n), _fill_missing(second, exists, size_ - n)
 
 
@@ -473,14 +476,16 @@ def setxor1d(
     Array([1, 3], dtype=int32)
     """
     count = _size("setxor1d", size, ar1, ar2)
-    merged, both, _ = _merge_arrays("setxor1d", ar1, ar2)
-    if merged is None:
+    merged_arrays, both, _ = _merge_arrays("setxor1d", ar1, ar2)
+    if merged_arrays is None:
         return _nothing(count, fill_value, both)
-    ends = lax.concatenate([_differs(merged.first_of_group, False), lax.full((1,), True, np.bool_)], 0)
+    ends = lax.concatenate([_differs(merged_arrays.first_of_group, False), lax.full((1,), True, np.bool_)], 0)
     if assume_unique:
-        alone = lax.eq(merged.first_of_group, lax.iota(merged.first_of_group.dtype, merged.values.size))
+        alone = lax.eq(
+            merged_arrays.first_of_group, lax.iota(merged_arrays.first_of_group.dtype, merged_arrays.values.size)
+        )
     else:  # the last of equal elements comes from the same array as the first if all do
-        alone = lax.eq(_take_rows(merged.second, merged.first_of_group), merged.second)
+        alone = lax.eq(_take_rows(merged_arrays.second, merged_arrays.first_of_group), merged_arrays.second)
     places, exists = _places(lax.bitwise_and(ends, alone), count)
-    values = _take_rows(merged.values, places)
+    values = _take_rows(merged_arrays.values, places)
     return _filled_or_least(values, exists, fill_value)

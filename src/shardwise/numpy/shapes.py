@@ -87,17 +87,17 @@ def _complete_shape(x: Array, shape: Any) -> tuple[int, ...]:
         sizes = index_tuple(shape)
     except TypeError:
         return shape_tuple(shape, "reshape")  # raises the error
-    missing = sizes.count(-1)
-    if missing > 1:
+    unknown_count = sizes.count(-1)
+    if unknown_count > 1:
         raise TypeError(f"reshape can only specify one unknown axis size with a `-1` value, got {sizes}.")
-    if missing:
-        known = -math.prod(sizes)
-        if not known or x.size % known:
+    if unknown_count:
+        known_size = -math.prod(sizes)
+        if not known_size or x.size % known_size:
             raise TypeError(
                 f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {sizes}: the size at -1 would have to "
-                f"be {x.size} / {known}."
+                f"be {x.size} / {known_size}."
             )
-        sizes = tuple(x.size // known if n == -1 else n for n in sizes)
+        sizes = tuple(x.size // known_size if n == -1 else n for n in sizes)
     if any(n < 0 for n in sizes):
         raise TypeError(f"reshape takes sizes of at least 0, and one -1, got {shape}.")
     if math.prod(sizes) != x.size:
@@ -117,8 +117,8 @@ def _reversed_spec(out_sharding: Any, ndim: int) -> Any:
 
     spec = out_sharding.spec if isinstance(out_sharding, NamedSharding) else out_sharding
     entries = [*spec.partitions, *[None] * (ndim - len(spec))][::-1]
-    turned = PartitionSpec(*entries)
-    return NamedSharding(out_sharding.mesh, turned) if isinstance(out_sharding, NamedSharding) else turned
+    reversed_spec = PartitionSpec(*entries)
+    return NamedSharding(out_sharding.mesh, reversed_spec) if isinstance(out_sharding, NamedSharding) else reversed_spec
 
 
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
@@ -334,10 +334,10 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
         return broadcast_to_shape(x, sizes)
     if lax.broadcast_shapes(x.shape, sizes) != sizes:
         raise ValueError(f"Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}.")
-    wanted = resolve_out_sharding(out_sharding, "broadcast_to", len(sizes))
-    assert wanted is not None
-    require_kept_axes("broadcast_to", x, sharding_spec(wanted, len(sizes)), out_sharding)
-    return lax.broadcast_in_dim(x, sizes, range(len(sizes) - x.ndim, len(sizes)), out_sharding=wanted)
+    wanted_sharding = resolve_out_sharding(out_sharding, "broadcast_to", len(sizes))
+    assert wanted_sharding is not None
+    require_kept_axes("broadcast_to", x, sharding_spec(wanted_sharding, len(sizes)), out_sharding)
+    return lax.broadcast_in_dim(x, sizes, range(len(sizes) - x.ndim, len(sizes)), out_sharding=wanted_sharding)
 
 
 def broadcast_arrays(*args: Any) -> list[Array]:

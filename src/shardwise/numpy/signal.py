@@ -119,8 +119,10 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     shifts = _shifts(bitorder)
     x, d = _along(x, axis)
     bits = lax.convert_element_type(as_array(to_bool(x)), np.uint8)
-    missing = -bits.shape[d] % 8
-    bits = lax.pad(bits, literal(0, np.dtype(np.uint8)), [(0, missing if i == d else 0, 0) for i in range(bits.ndim)])
+    padding_bits = -bits.shape[d] % 8
+    bits = lax.pad(
+        bits, literal(0, np.dtype(np.uint8)), [(0, padding_bits if i == d else 0, 0) for i in range(bits.ndim)]
+    )
     bits = lax.reshape(bits, (*bits.shape[:d], bits.shape[d] // 8, 8, *bits.shape[d + 1 :]))
     weights = lax.broadcast_in_dim(shifts, (8,) + (1,) * (bits.ndim - d - 2), (0,))
     weights = lax.expand_dims(weights, range(d + 1))
@@ -152,10 +154,10 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     if count is None:
         return bits
     n = bits.shape[d]
-    wanted = count if count >= 0 else n + count
-    if wanted <= n:
-        return lax.slice_in_dim(bits, 0, max(wanted, 0), axis=d)
-    config = [(0, wanted - n if i == d else 0, 0) for i in range(bits.ndim)]
+    wanted_bits = count if count >= 0 else n + count
+    if wanted_bits <= n:
+        return lax.slice_in_dim(bits, 0, max(wanted_bits, 0), axis=d)
+    config = [(0, wanted_bits - n if i == d else 0, 0) for i in range(bits.ndim)]
     return lax.pad(bits, literal(0, np.dtype(np.uint8)), config)
 
 

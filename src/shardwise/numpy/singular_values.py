@@ -57,18 +57,18 @@ def svd(
     (x,) = inexact("svd", a)
     if hermitian:
         return _hermitian_svd(x, compute_uv, subset_by_index)
-    found = spectral.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
-    return SVDResult(*found) if compute_uv else found
+    factors = spectral.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
+    return SVDResult(*factors) if compute_uv else factors
 
 
 def _hermitian_svd(x: Array, compute_uv: bool, subset: tuple[int, int] | None) -> Any:
     vectors, w = spectral.eigh(x, subset_by_index=subset)
     size, last = lax.abs(w), w.ndim - 1
-    descending = lambda v: lax.rev(v, (last,))  # noqa: E731
+    reverse = lambda v: lax.rev(v, (last,))  # noqa: E731
     if not compute_uv:
-        return descending(lax.sort(size, last))
+        return reverse(lax.sort(size, last))
     places = lax.broadcasted_iota(np.dtype(np.int32), w.shape, last)
-    s, order, signs = map(descending, lax.sort((size, places, lax.sign(w)), last, num_keys=1))
+    s, order, signs = map(reverse, lax.sort((size, places, lax.sign(w)), last, num_keys=1))
     u = take_along_axis(vectors, lax.expand_dims(order, (last,)), axis=-1)
     signs = lax.broadcast_in_dim(convert(signs, u.dtype), u.shape, (*range(last), last + 1))
     return SVDResult(u, s, ops.adjoint(lax.mul(u, signs)))
@@ -117,8 +117,8 @@ def _pinv(x: Array, rtol: Any, hermitian: bool) -> Array:
     rtol = real_scalar(rtol, s.dtype)
     rtol = lax.expand_dims(rtol, (*range(s.ndim - 1 - rtol.ndim), s.ndim - 1))
     cutoff = lax.mul(rtol, lax.slice_in_dim(s, 0, 1, axis=s.ndim - 1))
-    kept = lax.gt(s, broadcast_to_shape(cutoff, s.shape))
-    divisors = lax.expand_dims(convert(lax.select(kept, s, lax.full_like(s, inf)), x.dtype), (s.ndim,))
+    is_kept = lax.gt(s, broadcast_to_shape(cutoff, s.shape))
+    divisors = lax.expand_dims(convert(lax.select(is_kept, s, lax.full_like(s, inf)), x.dtype), (s.ndim,))
     rows = ops.adjoint(u)
     return matmul(ops.adjoint(vh), lax.div(rows, broadcast_to_shape(divisors, rows.shape)))
 
@@ -133,11 +133,11 @@ def _pinv_jvp(hermitian: bool, primals: tuple[Array, Any], tangents: tuple[Array
     back, forth = ops.adjoint(t), ops.adjoint(p)
     if a.shape[-2] >= a.shape[-1]:  # the order of the factors that makes small matrices
         rows, columns = matmul(matmul(p, forth), back), matmul(matmul(back, forth), p)
-        moved, twice, once = matmul(matmul(p, t), p), matmul(matmul(rows, a), p), matmul(matmul(p, a), columns)
+        direct, twice, once = matmul(matmul(p, t), p), matmul(matmul(rows, a), p), matmul(matmul(p, a), columns)
     else:
         rows, columns = matmul(p, matmul(forth, back)), matmul(back, matmul(forth, p))
-        moved, twice, once = matmul(p, matmul(t, p)), matmul(rows, matmul(a, p)), matmul(p, matmul(a, columns))
-    return p, lax.add(lax.sub(lax.sub(rows, moved), twice), lax.sub(columns, once))
+        direct, twice, once = matmul(p, matmul(t, p)), matmul(rows, matmul(a, p)), matmul(p, matmul(a, columns))
+    return p, lax.add(lax.sub(lax.sub(rows, direct), twice), lax.sub(columns, once))
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
@@ -151,9 +151,9 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     """
     if not numpy_resid:
         return _lstsq(a, b, rcond)
-    x, _, rank, s = found = _lstsq(a, b, rcond)
+    x, _, rank, s = solution = _lstsq(a, b, rcond)
     m, n = np.shape(a)
-    return (x, lax.full((0,), 0, s.dtype), rank, s) if int(np.asarray(rank)) < n or m <= n else found
+    return (x, lax.full((0,), 0, s.dtype), rank, s) if int(np.asarray(rank)) < n or m <= n else solution
 
 
 @composed_function(2)
@@ -187,9 +187,9 @@ def _weights(s: Array, rcond: Array) -> tuple[Array, Array]:
     eps = lax.full_like(rcond, float(finfo(s.dtype).eps))
     cutoff = lax.select(lax.lt(rcond, literal(0, s.dtype)), eps, rcond)
     least = lax.mul(cutoff, lax.squeeze(lax.slice_in_dim(s, 0, 1), (0,)))
-    kept = lax.bitwise_and(lax.gt(s, literal(0, s.dtype)), lax.ge(s, broadcast_to_shape(least, s.shape)))
+    is_kept = lax.bitwise_and(lax.gt(s, literal(0, s.dtype)), lax.ge(s, broadcast_to_shape(least, s.shape)))
     one = lax.full_like(s, 1)
-    return lax.select(kept, lax.div(one, lax.select(kept, s, one)), lax.full_like(s, 0)), kept
+    return lax.select(is_kept, lax.div(one, lax.select(is_kept, s, one)), lax.full_like(s, 0)), is_kept
 
 
 def _pseudo_product(factors: tuple[Array, Array, Array], y: Array) -> Array:
@@ -202,8 +202,8 @@ def _pseudo_product(factors: tuple[Array, Array, Array], y: Array) -> Array:
 def _least_squares(a: Array, b: Array, rcond: Array) -> tuple[Array, Array, Array]:
     """x, the singular values of a, and the number of them above the cutoff."""
     u, s, vh = svd(a, full_matrices=False)
-    w, kept = _weights(s, rcond)
-    return _pseudo_product((u, w, vh), b), s, total(kept)
+    w, is_kept = _weights(s, rcond)
+    return _pseudo_product((u, w, vh), b), s, total(is_kept)
 
 
 @_least_squares.defjvp
@@ -211,17 +211,17 @@ def _least_squares_jvp(primals: tuple[Array, Array, Array], tangents: tuple[Arra
     """As that of `pinv`, times b: no differences of singular values divide."""
     (a, b, rcond), (t, db, _) = primals, tangents
     u, s, vh = svd(a, full_matrices=False)
-    w, kept = _weights(s, rcond)
+    w, is_kept = _weights(s, rcond)
     forth, back = (u, w, vh), (ops.adjoint(vh), w, ops.adjoint(u))  # p, and p^H
     x = _pseudo_product(forth, b)
-    mirrored = ops.adjoint(t)
-    moved = _pseudo_product(forth, lax.sub(db, matmul(t, x)))
-    missed = _pseudo_product(forth, _pseudo_product(back, matmul(mirrored, lax.sub(b, matmul(a, x)))))
-    beyond = matmul(mirrored, _pseudo_product(back, x))
+    t_adjoint = ops.adjoint(t)
+    direct = _pseudo_product(forth, lax.sub(db, matmul(t, x)))
+    residual_part = _pseudo_product(forth, _pseudo_product(back, matmul(t_adjoint, lax.sub(b, matmul(a, x)))))
+    beyond = matmul(t_adjoint, _pseudo_product(back, x))
     beyond = lax.sub(beyond, _pseudo_product(forth, matmul(a, beyond)))
-    inner = lax.mul(ops.adjoint(u), lax.conj(matmul(vh, mirrored)) if is_complex(a.dtype) else matmul(vh, mirrored))
+    inner = lax.mul(ops.adjoint(u), lax.conj(matmul(vh, t_adjoint)) if is_complex(a.dtype) else matmul(vh, t_adjoint))
     ds = total(lax.real(inner) if is_complex(a.dtype) else inner, axis=1)
-    return (x, s, total(kept)), (lax.add(lax.add(moved, missed), beyond), ds, np.zeros((), float0))
+    return (x, s, total(is_kept)), (lax.add(lax.add(direct, residual_part), beyond), ds, np.zeros((), float0))
 
 
 @shown_call("hermitian")

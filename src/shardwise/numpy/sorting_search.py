@@ -106,8 +106,8 @@ def argsort(
     if not stable:
         return lax.rev(argsort_positions(x, d, is_stable=False, dtype=result_dtype), (d,))
     # Sorted backwards twice: equal elements change their order twice.
-    found = lax.rev(argsort_positions(lax.rev(x, (d,)), d, dtype=result_dtype), (d,))
-    return lax.sub(literal(x.shape[d] - 1, result_dtype), found)
+    positions = lax.rev(argsort_positions(lax.rev(x, (d,)), d, dtype=result_dtype), (d,))
+    return lax.sub(literal(x.shape[d] - 1, result_dtype), positions)
 
 
 @shown_call("axis")
@@ -191,17 +191,17 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     >>> jnp.searchsorted(jnp.array([10, 20, 30]), jnp.array([5, 20]), side='right')
     Array([0, 2], dtype=int32)
     """
-    sorted_, values = checked("searchsorted", a), value("searchsorted", v, 1)
+    sorted_values, values = checked("searchsorted", a), value("searchsorted", v, 1)
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: invalid argument side={side!r}, expected 'left' or 'right'")
     if method not in _METHODS:
         raise ValueError(f"searchsorted: invalid argument method={method!r}, expected one of {', '.join(_METHODS)}")
-    if sorted_.ndim != 1:
-        raise ValueError(f"searchsorted: a should be 1-dimensional, got shape {sorted_.shape}.")
-    sorted_, values = promote_dtypes(sorted_, values)
+    if sorted_values.ndim != 1:
+        raise ValueError(f"searchsorted: a should be 1-dimensional, got shape {sorted_values.shape}.")
+    sorted_values, values = promote_dtypes(sorted_values, values)
     if sorter is not None:
-        sorted_ = take(sorted_, checked("searchsorted", sorter, 2), mode="clip")
-    return search(sorted_, values, right=side == "right")
+        sorted_values = take(sorted_values, checked("searchsorted", sorter, 2), mode="clip")
+    return search(sorted_values, values, right=side == "right")
 
 
 @shown_call("right method")

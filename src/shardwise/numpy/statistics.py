@@ -75,7 +75,7 @@ def cov(
     variables, n = rows.shape
     if not n:
         return lax.full(() if variables == 1 else (variables, variables), np.nan, rows.dtype)
-    weights, adjusted = _weights(n, fweights, aweights)
+    weights, adjusted_weights = _weights(n, fweights, aweights)
     result_dtype = requested_dtype("cov", dtype)
     if result_dtype is not None:
         rows = as_array(astype(rows, result_dtype))
@@ -85,11 +85,15 @@ def cov(
     divisor: Any = n - less
     if weights is not None:
         total = lax.index_in_dim(totals, 0, keepdims=False)
-        divisor = total - less * (1 if adjusted is None else sum(weights * adjusted) / total) if less else total
-    centred = rows - lax.expand_dims(means, (1,))
-    weighted = centred if weights is None else centred * lax.expand_dims(weights, (0,))
-    other = lax.transpose(weighted, (1, 0))
-    return squeeze(true_divide(dot(centred, lax.conj(other) if is_complex(other.dtype) else other), divisor))
+        divisor = (
+            total - less * (1 if adjusted_weights is None else sum(weights * adjusted_weights) / total)
+            if less
+            else total
+        )
+    centred_rows = rows - lax.expand_dims(means, (1,))
+    weighted_rows = centred_rows if weights is None else centred_rows * lax.expand_dims(weights, (0,))
+    other = lax.transpose(weighted_rows, (1, 0))
+    return squeeze(true_divide(dot(centred_rows, lax.conj(other) if is_complex(other.dtype) else other), divisor))
 
 
 def _check_dtype(name: str, dtype: Any) -> None:
@@ -99,7 +103,7 @@ def _check_dtype(name: str, dtype: Any) -> None:
 
 def _weights(n: int, fweights: Any, aweights: Any) -> tuple[Array | None, Array | None]:
     """The product of both kinds of weights, and those of the second kind; None if there are none."""
-    product = adjusted = None
+    product = adjusted_weights = None
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is None:
             continue
@@ -112,8 +116,8 @@ def _weights(n: int, fweights: Any, aweights: Any) -> tuple[Array | None, Array 
             raise TypeError(f"cov: fweights must be integer, got {weights.dtype}.")
         weights = absolute(weights)
         product = weights if product is None else product * weights
-        adjusted = weights if name == "aweights" else adjusted
-    return product, adjusted
+        adjusted_weights = weights if name == "aweights" else adjusted_weights
+    return product, adjusted_weights
 
 
 @shown_call("rowvar dtype")

@@ -207,10 +207,10 @@ def _round_decimals(v: Any, decimals: int) -> Array:
     x = convert(v, np.dtype(np.float32), v.weak_type) if narrow else v
     factor = constant(x, 10.0 ** (decimals if decimals > 0 else -decimals))
     if decimals > 0:
-        rounded = lax.div(lax.round(lax.mul(x, factor), lax.RoundingMethod.TO_NEAREST_EVEN), factor)
+        rounded_value = lax.div(lax.round(lax.mul(x, factor), lax.RoundingMethod.TO_NEAREST_EVEN), factor)
     else:
-        rounded = lax.mul(lax.round(lax.div(x, factor), lax.RoundingMethod.TO_NEAREST_EVEN), factor)
-    return weak_if_scalar(as_array(convert(rounded, v.dtype, v.weak_type)))
+        rounded_value = lax.mul(lax.round(lax.div(x, factor), lax.RoundingMethod.TO_NEAREST_EVEN), factor)
+    return weak_if_scalar(as_array(convert(rounded_value, v.dtype, v.weak_type)))
 
 
 around = shown_call("decimals out")(rename_function(round, "around"))
@@ -295,9 +295,9 @@ def angle(z: Any, deg: bool = False) -> Array:
     if is_complex(v.dtype):
         result = lax.atan2(lax.imag(v), lax.real(v))
     else:
-        kept = v.ndim > 0 and is_inexact(v.dtype) and v.aval.weak_type
-        floating = v.dtype if is_inexact(v.dtype) else default_dtype("f")
-        v = convert(v, floating if floating.itemsize > 2 or v.ndim else np.dtype(np.float32), kept)
+        keeps_weak = v.ndim > 0 and is_inexact(v.dtype) and v.aval.weak_type
+        float_dtype = v.dtype if is_inexact(v.dtype) else default_dtype("f")
+        v = convert(v, float_dtype if float_dtype.itemsize > 2 or v.ndim else np.dtype(np.float32), keeps_weak)
         result = lax.atan2(lax.full_like(v, 0), v)  # pi at -0.0, too
     return weak_if_scalar(lax.mul(result, 180 / np.pi)) if deg else result
 

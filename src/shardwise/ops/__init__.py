@@ -8,7 +8,7 @@ import typing as _typing
 
 from shardwise.base.listing import package_listing as _listing
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.ops.reductions.segments import segment_max as segment_max
     from shardwise.ops.reductions.segments import segment_min as segment_min
     from shardwise.ops.reductions.segments import segment_prod as segment_prod

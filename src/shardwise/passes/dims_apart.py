@@ -64,7 +64,7 @@ def _chosen(program: Program, spread: Spread) -> dict[Var, int]:
             if not 1 < n <= costs.APART_MOST or not _comes_apart(eqn, d):
                 continue
             ends = [_cuts_one(r, d) or _reduces_along(r, d) for r in readers]
-            next_places = [_place_after(r, out, d) for r, end in zip(readers, ends, strict=True) if not end]
+            next_places = [_place_after(r, d) for r, end in zip(readers, ends, strict=True) if not end]
             if all(p in leads for p in next_places):
                 leads[out, d] = [p for p in next_places if p is not None]
                 if any(_cuts_one(r, d) for r in readers):
@@ -130,7 +130,7 @@ def _reduces_along(eqn: Equation, d: int) -> bool:
     return dtype == eqn.outputs[0].aval.dtype and (dtype.kind in "iu" or dtype.itemsize >= 4) and dtype.kind != "b"
 
 
-def _place_after(eqn: Equation, x: Var, d: int) -> Place | None:
+def _place_after(eqn: Equation, d: int) -> Place | None:
     """The dim of the result that has the elements of dim `d` of an operand."""
     out = eqn.outputs[0] if len(eqn.outputs) == 1 else None
     if out is None:

@@ -20,7 +20,7 @@ def inline_calls(program: Program) -> Program:
             return map_equations(program, with_shared_params)
         equations: list[Equation] = []
         names: dict[Var, Atom] = {}
-        (_take if program is outermost else _splice)(program, names, equations, params_of)
+        _splice(program, names, equations, params_of, keeps_vars=program is outermost)
         outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
         return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
@@ -58,41 +58,22 @@ def _splice(
     names: dict[Var, Atom],
     equations: list[Equation],
     params_of: Callable[[Equation], Mapping[str, Any]],
+    keeps_vars: bool = False,
 ) -> None:
+    """Append the equations of `program`, with fresh variables unless it `keeps_vars`: a program that stands nowhere else."""
     for eqn in program.equations:
-        op, inputs = eqn.op, tuple([names.get(a, a) for a in eqn.inputs])  # type: ignore[arg-type]
-        if op.inline is not None:
-            _splice_call(eqn, inputs, names, equations, params_of)
-        else:
-            if len(eqn.outputs) == 1:
-                (var,) = eqn.outputs
-                outputs = (Var(var.aval),)
-                names[var] = outputs[0]
-            else:
-                outputs = tuple([Var(v.aval) for v in eqn.outputs])
-                names.update(zip(eqn.outputs, outputs, strict=True))
-            new_equation = Equation(op, inputs, outputs, params_of(eqn), eqn.source)
-            simpler = None if op.static is None else op.static(new_equation)
-            equations.append(new_equation if simpler is None else simpler)
-
-
-def _take(
-    program: Program,
-    names: dict[Var, Atom],
-    equations: list[Equation],
-    params_of: Callable[[Equation], Mapping[str, Any]],
-) -> None:
-    """`_splice` of a program that stands nowhere else: its own equations keep their variables."""
-    for eqn in program.equations:
-        op, inputs = eqn.op, eqn.inputs
+        op, inputs, outputs = eqn.op, eqn.inputs, eqn.outputs
         if not names.keys().isdisjoint(inputs):
             inputs = tuple([names.get(a, a) for a in inputs])  # type: ignore[arg-type]
         if op.inline is not None:
             _splice_call(eqn, inputs, names, equations, params_of)
             continue
+        if not keeps_vars:
+            outputs = tuple([Var(v.aval) for v in outputs])
+            names.update(zip(eqn.outputs, outputs, strict=True))
         params = params_of(eqn)
-        if inputs is not eqn.inputs or params is not eqn.params:
-            eqn = Equation(op, inputs, eqn.outputs, params, eqn.source)
+        if not (inputs is eqn.inputs and outputs is eqn.outputs and params is eqn.params):
+            eqn = Equation(op, inputs, outputs, params, eqn.source)
         simpler = None if op.static is None else op.static(eqn)
         equations.append(eqn if simpler is None else simpler)
 

@@ -1,6 +1,6 @@
 """Advice whose effects are planned: the step is compiled anew with each change, and its plan compared with the program's own.
 
-In: a step and its plan. Out: the plan with that advice in place of what was estimated. Policies and batches are looked at if the step does
+In: a step and its plan. Out: the plan with that advice in place of estimates. Policies and batches are looked at if the step does
 not fit, or if asked for: they trace the function again.
 """
 

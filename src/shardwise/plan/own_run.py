@@ -31,7 +31,7 @@ class WatchedProgram:
     """A compiled program of the run.
 
     Attributes:
-        executable: what the engine runs.
+        executable: the program that the engine runs.
         names: the arguments' paths.
         calls: how often it was called.
         seconds: of the quickest call, if calls are measured; the first one, which prepares kernels, counts only if it is the only one.

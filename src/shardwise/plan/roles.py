@@ -1,7 +1,7 @@
 """The roles of arguments in a step: its state (weights, moments), its batch, or something else.
 
 In: a compiled program. Out: its `Argument`s. Nothing is known of names: results of the same type and layout as an argument replace it
-in the next step, and batches are what state is not.
+in the next step (state); all others are batches.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ from shardwise.planner.machines import find, neighbours
 
 LAYOUTS = 200  # planned, if the caller does not say how many
 BEST = 4  # layouts that a round begins with
-SMALL = 0.003  # of the bytes of all arguments: what is smaller keeps its layout
+SMALL = 0.003  # of the bytes of all arguments: smaller arguments keep their layout
 LARGEST = 64  # multiple of the batch
 FINEST = 4096  # denominator of a multiple of the batch
-WORTH = 0.02  # of memory and time: what saves less is no other choice
+WORTH = 0.02  # of memory and time: a layout that saves less is no other choice
 STARTS = 12  # layouts whose single arguments are changed, at most
 
 
@@ -61,8 +61,8 @@ class SearchResult:
         others: the best layout on each other machine, for the same batch and for as much per device.
         planned: how many layouts have a plan.
         refused: reasons for which others have none, with how many.
-        varied: what was varied, one phrase each.
-        kept: what could not be, with the reason.
+        varied: the arguments that were varied, one phrase each.
+        kept: the arguments that could not be, with the reason.
         seconds: of the search.
     """
 
@@ -159,11 +159,11 @@ def front_of(points: Iterable[Point]) -> tuple[Point, ...]:
     for p in sorted(points, key=lambda p: (float(f"{p.per_batch:.3g}"), len(p.layout.dims), p.peak)):
         if not front or p.peak < (1 - WORTH) * front[-1].peak:
             front.append(p)
-    kept: list[Point] = []
+    kept_points: list[Point] = []
     for p in reversed(front):
-        if not kept or p.per_batch < (1 - WORTH) * kept[-1].per_batch:
-            kept.append(p)
-    return tuple(reversed(kept))
+        if not kept_points or p.per_batch < (1 - WORTH) * kept_points[-1].per_batch:
+            kept_points.append(p)
+    return tuple(reversed(kept_points))
 
 
 class _Search:

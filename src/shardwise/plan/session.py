@@ -207,7 +207,7 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
 
     Args:
         machine: its name, ``v5p-256``, or a `Machine`.
-        read: what reading a value does (``float(loss)``, ``np.asarray(x)``, ``if x:``): it is zero, or it raises, or, with 'compute', it is
+        read: the effect of reading one (``float(loss)``, ``np.asarray(x)``, ``if x:``): it is zero, or it raises, or, with 'compute', it is
             right, since programs also run on this machine, which takes the time and memory that they take here.
         steps: the number of calls of the largest program after which the run ends, by `StepsDone`.
 

@@ -64,11 +64,11 @@ def sample_shape(name: str, shape: Any, *parameters: Any) -> Shape:
 
 def check_shape(name: str, shape: Shape, *parameter_shapes: Shape) -> None:
     """ValueError unless parameters of these shapes broadcast to `shape`."""
-    found = tuple(broadcast_shapes(shape, *parameter_shapes))
-    if found != shape:
+    result_shape = tuple(broadcast_shapes(shape, *parameter_shapes))
+    if result_shape != shape:
         raise ValueError(
             f"{name}: parameter shapes must be broadcast-compatible with shape argument, and the result of broadcasting "
-            f"the shapes must equal the shape argument, but got result {found} for shape argument {shape}."
+            f"the shapes must equal the shape argument, but got result {result_shape} for shape argument {shape}."
         )
 
 

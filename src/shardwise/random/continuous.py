@@ -134,9 +134,9 @@ def _triangular(
     left, mode, right = (parameter(x, len(shape), dtype) for x in (left, mode, right))
     floats = unit(key, shape, dtype, sharding)
     width, rise, fall = lax.sub(right, left), lax.sub(mode, left), lax.sub(right, mode)
-    rising = lax.add(left, lax.sqrt(lax.mul(lax.mul(floats, width), rise)))
-    falling = lax.sub(right, lax.sqrt(lax.mul(lax.mul(lax.sub(literal(1.0, dtype), floats), width), fall)))
-    return choose(lax.lt(floats, lax.div(rise, width)), rising, falling)
+    rising_value = lax.add(left, lax.sqrt(lax.mul(lax.mul(floats, width), rise)))
+    falling_value = lax.sub(right, lax.sqrt(lax.mul(lax.mul(lax.sub(literal(1.0, dtype), floats), width), fall)))
+    return choose(lax.lt(floats, lax.div(rise, width)), rising_value, falling_value)
 
 
 def triangular(
@@ -202,8 +202,8 @@ def _fraction(high: Array, low: Array) -> Array:
     empty = lax.eq(zeros_high, word(32))
     filler = choose(empty, lax.shift_left(low, zeros_low), lax.shift_right_logical(low, lax.sub(word(32), zeros_high)))
     # The first set bit is now the highest of the word.
-    leading = lax.bitwise_or(lax.shift_left(high, zeros_high), filler)
-    mantissa = lax.bitwise_and(lax.shift_right_logical(leading, word(8)), word((1 << 23) - 1))
+    leading_bits = lax.bitwise_or(lax.shift_left(high, zeros_high), filler)
+    mantissa = lax.bitwise_and(lax.shift_right_logical(leading_bits, word(8)), word((1 << 23) - 1))
     zeros = choose(empty, lax.add(word(32), zeros_low), zeros_high)
     exponent = lax.bitwise_and(lax.shift_left(lax.sub(word(126), zeros), word(23)), word((1 << 30) - (1 << 22)))
     return lax.bitcast_convert_type(lax.bitwise_or(exponent, mantissa), np.float32)

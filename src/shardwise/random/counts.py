@@ -78,11 +78,11 @@ def _by_rejection(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | 
     v_r = lax.sub(literal(0.9277, _FLOAT32), lax.div(literal(3.6224, _FLOAT32), lax.sub(b, 2.0)))
 
     def has_rejected(state: Any) -> Array:
-        steps, _, accepted, _ = state
-        return lax.bitwise_and(_any(lax.bitwise_not(accepted)), lax.lt(steps, limit))
+        steps, _, is_accepted, _ = state
+        return lax.bitwise_and(_any(lax.bitwise_not(is_accepted)), lax.lt(steps, limit))
 
     def step(state: Any) -> Any:
-        steps, out, accepted, key = state
+        steps, out, is_accepted, key = state
         key, key_u, key_v = subkeys(key, 3)
         u = lax.sub(unit(key_u, lam.shape, _FLOAT32, sharding), 0.5)
         v = unit(key_v, lam.shape, _FLOAT32, sharding)
@@ -96,7 +96,7 @@ def _by_rejection(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | 
             lax.lt(k, 0.0), lax.bitwise_and(lax.lt(shifted_values, 0.013), lax.gt(v, shifted_values))
         )
         accept = lax.bitwise_or(at_once, lax.bitwise_and(lax.bitwise_not(outside), lax.le(s, t)))
-        return lax.add(steps, 1), choose(accept, k, out), lax.bitwise_or(accepted, accept), key
+        return lax.add(steps, 1), choose(accept, k, out), lax.bitwise_or(is_accepted, accept), key
 
     start = (0, lax.full_like(lam, -1), lax.full_like(lam, False, _BOOL), key)
     return lax.convert_element_type(while_loop(has_rejected, step, start)[1], dtype)
@@ -106,9 +106,9 @@ def _by_rejection(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | 
 def _poisson(key: Array, lam: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
     lam = broadcast_to(parameter(lam, len(shape), _FLOAT32), shape, sharding)
     small = lax.bitwise_or(lax.ne(lam, lam), lax.lt(lam, 10.0))
-    waited = _by_waiting(key, choose(small, lam, literal(0.0, _FLOAT32)), dtype, sharding)
-    rejected = _by_rejection(share_value(key), choose(small, literal(1e5, _FLOAT32), lam), dtype, sharding)
-    return choose(lax.eq(lam, 0.0), literal(0, dtype), choose(small, waited, rejected))
+    counts_by_waiting = _by_waiting(key, choose(small, lam, literal(0.0, _FLOAT32)), dtype, sharding)
+    counts_by_rejection = _by_rejection(share_value(key), choose(small, literal(1e5, _FLOAT32), lam), dtype, sharding)
+    return choose(lax.eq(lam, 0.0), literal(0, dtype), choose(small, counts_by_waiting, counts_by_rejection))
 
 
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
@@ -143,19 +143,19 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
 
 # -- binomial -----------------------------------------------------------------------------------------------------------
 
-_STIRLING = (0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.02079067210376509, 0.0166446911898211,
+_STIRLING_TAIL = (0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.02079067210376509, 0.0166446911898211,
              0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287)  # fmt: skip
 
 
 def _stirling_tail(k: Array) -> Array:
     """log(k!) less Stirling's formula: from a table up to 9, by a series beyond."""
-    table = as_array(np.array(_STIRLING, k.dtype))
-    known = lax.le(k, 9.0)
+    table = as_array(np.array(_STIRLING_TAIL, k.dtype))
+    is_tabulated = lax.le(k, 9.0)
     k = lax.clamp(0.0, k, 9.0)
     square = lax.square(lax.add(k, 1.0))
     inner = lax.sub(literal(1 / 360, k.dtype), lax.div(literal(1 / 1260, k.dtype), square))
     series = lax.div(lax.sub(literal(1 / 12, k.dtype), lax.div(inner, square)), lax.add(k, 1.0))
-    return choose(known, rows_at(table, lax.convert_element_type(lax.floor(k), np.int32), 0), series)
+    return choose(is_tabulated, rows_at(table, lax.convert_element_type(lax.floor(k), np.int32), 0), series)
 
 
 def _by_inversion(key: Array, count: Array, prob: Array) -> Array:
@@ -200,7 +200,7 @@ def _by_btrs(key: Array, count: Array, prob: Array) -> Array:
         return _any(lax.bitwise_not(state[1]))
 
     def step(state: Any) -> Any:
-        out, accepted, key = state
+        out, is_accepted, key = state
         key, key_u, key_v = subkeys(key, 3)
         u = lax.sub(unit(key_u, prob.shape, dtype), const(0.5))
         v = unit(key_v, prob.shape, dtype)
@@ -216,7 +216,7 @@ def _by_btrs(key: Array, count: Array, prob: Array) -> Array:
         bound = lax.add(bound, lax.mul(lax.add(k, const(0.5)), tilt))
         bound = lax.sub(lax.sub(lax.add(bound, tails), _stirling_tail(k)), _stirling_tail(lax.sub(count, k)))
         accept = lax.bitwise_or(at_once, lax.bitwise_and(lax.bitwise_not(outside), lax.le(v, bound)))
-        return choose(accept, k, out), lax.bitwise_or(accepted, accept), key
+        return choose(accept, k, out), lax.bitwise_or(is_accepted, accept), key
 
     return while_loop(has_rejected, step, (lax.full_like(prob, -1), lax.full_like(prob, False, _BOOL), key))[0]
 
@@ -237,9 +237,9 @@ def _binomial_of(key: Array, n: Any, p: Any, shape: Shape, dtype: Any) -> Array:
     q = choose(lax.bitwise_or(q_is_nan, q_negative), const(0.01), q)
     few = lax.bitwise_or(bad_count, lax.le(lax.mul(count, q), const(10)))
     count = lax.floor(count)
-    inverted = _by_inversion(key, choose(few, count, const(0)), q)
-    transformed = _by_btrs(share_value(key), choose(few, const(1e4), count), choose(few, const(0.5), q))
-    samples = convert(choose(few, inverted, transformed), dtype)
+    counts_by_inversion = _by_inversion(key, choose(few, count, const(0)), q)
+    counts_by_btrs = _by_btrs(share_value(key), choose(few, const(1e4), count), choose(few, const(0.5), q))
+    samples = convert(choose(few, counts_by_inversion, counts_by_btrs), dtype)
     invalid = lax.bitwise_or(lax.bitwise_or(q_negative, q_is_nan), bad_count)
     samples = choose(invalid, literal(np.nan, dtype), samples)
     samples = choose(lax.bitwise_and(endless, lax.bitwise_not(invalid)), literal(np.inf, dtype), samples)
@@ -309,13 +309,13 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     operator.index(unroll)
     p, n = as_array(p), as_value(n)
     common = to_inexact(result_type(n, p))
-    wanted = p.shape if shape is None else shape_tuple(shape, "multinomial")
-    check_shape("multinomial", wanted, p.shape)
-    check_shape("multinomial", wanted[:-1], tuple(n.shape))
+    wanted_shape = p.shape if shape is None else shape_tuple(shape, "multinomial")
+    check_shape("multinomial", wanted_shape, p.shape)
+    check_shape("multinomial", wanted_shape[:-1], tuple(n.shape))
     return _multinomial(
         own_key,
-        broadcast_to(convert(n, common), wanted[:-1]),
-        broadcast_to(convert(p, common), wanted),
+        broadcast_to(convert(n, common), wanted_shape[:-1]),
+        broadcast_to(convert(p, common), wanted_shape),
         dtype=result_dtype,
     )
 

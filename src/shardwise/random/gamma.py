@@ -116,13 +116,15 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out
     own = shape_of(alpha)
     if not own:
         raise ValueError("dirichlet requires alpha.ndim >= 1, got alpha.ndim == 0.")
-    wanted = own[:-1] if shape is None else shape_tuple(shape, "dirichlet")
-    check_shape("dirichlet", wanted, own[:-1])
+    wanted_shape = own[:-1] if shape is None else shape_tuple(shape, "dirichlet")
+    check_shape("dirichlet", wanted_shape, own[:-1])
     return draw_in_mesh(
         "dirichlet",
         out_sharding,
-        len(wanted) + 1,
-        lambda sharding: _dirichlet(own_key, alpha, shape=wanted + own[-1:], dtype=result_dtype, sharding=sharding),
+        len(wanted_shape) + 1,
+        lambda sharding: _dirichlet(
+            own_key, alpha, shape=wanted_shape + own[-1:], dtype=result_dtype, sharding=sharding
+        ),
     )
 
 

@@ -167,8 +167,8 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
     Array([0, 0], dtype=uint32)
     """
     dtype = _impl_of(impl, None, "PRNGKey")
-    made = _seed_key(_seed_value(seed, "PRNGKey"), dtype)
-    return made if config.jax_enable_custom_prng else random_unwrap(made)
+    new_key = _seed_key(_seed_value(seed, "PRNGKey"), dtype)
+    return new_key if config.jax_enable_custom_prng else random_unwrap(new_key)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
@@ -236,13 +236,13 @@ def _check_words(value: Any, dtype: KeyDtype) -> None:
 
 
 def _refuse_words(name: str) -> None:
-    said = (
+    message = (
         f"Legacy uint32 key array passed as key to jax.random function {name}. Make keys with random.key(seed), or set "
         'jax_legacy_prng_key="allow" where words are meant.'
     )
     if config.jax_legacy_prng_key == "error":
-        raise ValueError(said)
-    warnings.warn(said, UserWarning, stacklevel=4)
+        raise ValueError(message)
+    warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:

@@ -87,14 +87,14 @@ def multivariate_normal(
             f"{mean.shape} and {cov.shape}."
         )
     batches = mean.shape[:-1], cov.shape[:-2]
-    wanted = tuple(lax.broadcast_shapes(*batches)) if shape is None else shape_tuple(shape, "multivariate_normal")
-    check_shape("multivariate_normal", wanted, *batches)
+    wanted_shape = tuple(lax.broadcast_shapes(*batches)) if shape is None else shape_tuple(shape, "multivariate_normal")
+    check_shape("multivariate_normal", wanted_shape, *batches)
     return draw_in_mesh(
         "multivariate_normal",
         out_sharding,
-        len(wanted) + 1,
+        len(wanted_shape) + 1,
         lambda sharding: _multivariate_normal(
-            own_key, mean, cov, shape=wanted, dtype=result_dtype, method=method, sharding=sharding
+            own_key, mean, cov, shape=wanted_shape, dtype=result_dtype, method=method, sharding=sharding
         ),
     )
 

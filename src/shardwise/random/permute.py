@@ -113,10 +113,12 @@ def _choice(
     if not weighted and not replace:
         items = lax.iota(default_dtype("i"), n) if a is None else a
         if items.ndim == 1:
-            shuffled = _shuffle(key, items, axis)
+            shuffled_items = _shuffle(key, items, axis)
         else:
-            shuffled = rows_at(items, _shuffle(key, lax.iota(default_dtype("i"), n), 0), axis)
-        return lax.reshape(lax.slice_in_dim(shuffled, 0, draws, axis=axis), _replace_dim(items.shape, axis, shape))
+            shuffled_items = rows_at(items, _shuffle(key, lax.iota(default_dtype("i"), n), 0), axis)
+        return lax.reshape(
+            lax.slice_in_dim(shuffled_items, 0, draws, axis=axis), _replace_dim(items.shape, axis, shape)
+        )
     index = default_dtype("i")
     indices = (
         _choose_weighted(key, arrays[-1], shape, replace, mode)
@@ -134,8 +136,8 @@ def _choose_weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: st
     """Indices of `p` drawn with these probabilities."""
     index = default_dtype("i")
     if not replace:  # the largest of the perturbed logarithms are a sample without replacement
-        perturbed = lax.add(gumbel_of(key, p.shape, p.dtype, mode), lax.log(p))
-        return lax.reshape(convert(lax.top_k(perturbed, math.prod(shape))[1], index), shape)
+        perturbed_logits = lax.add(gumbel_of(key, p.shape, p.dtype, mode), lax.log(p))
+        return lax.reshape(convert(lax.top_k(perturbed_logits, math.prod(shape))[1], index), shape)
 
     sums = lax.cumsum(p, 0)
     total = lax.index_in_dim(sums, p.shape[0] - 1, 0, keepdims=False)
@@ -212,8 +214,8 @@ def _categorical(
     batch = logits.shape[:axis] + logits.shape[axis + 1 :]
     prefix = shape[: len(shape) - len(batch)]
     if replace:
-        kept = shape[len(prefix) :]
-        full = (*prefix, *kept[:axis], logits.shape[axis], *kept[axis:])
+        kept_shape = shape[len(prefix) :]
+        full = (*prefix, *kept_shape[:axis], logits.shape[axis], *kept_shape[axis:])
         noise = gumbel_of(key, full, logits.dtype, mode)
         total = lax.add(noise, lax.expand_dims(logits, tuple(range(len(prefix)))))
         return reshard_sample(lax.argmax(total, len(prefix) + axis, index), sharding)
@@ -260,14 +262,14 @@ def categorical(
     value = as_array(logits)
     axis = dim_index(axis, value.ndim, "categorical")
     batch = shape_of(value)[:axis] + shape_of(value)[axis + 1 :]
-    wanted = batch if shape is None else shape_tuple(shape, "categorical")
-    check_shape("categorical", wanted, batch)
+    wanted_shape = batch if shape is None else shape_tuple(shape, "categorical")
+    check_shape("categorical", wanted_shape, batch)
     floats = convert(value, to_inexact(value.dtype))
     return draw_in_mesh(
         "categorical",
         out_sharding,
-        len(wanted),
+        len(wanted_shape),
         lambda sharding: _categorical(
-            own_key, floats, shape=wanted, axis=axis, replace=bool(replace), mode=chosen, sharding=sharding
+            own_key, floats, shape=wanted_shape, axis=axis, replace=bool(replace), mode=chosen, sharding=sharding
         ),
     )

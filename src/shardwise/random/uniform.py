@@ -101,10 +101,10 @@ def _shown_uniform(key: Array, low: Any, high: Any, shape: Shape, dtype: Any, sh
     low, high = (aligned_rank(x, rank) if x.ndim else broadcast_in_dim(x, (1,) * rank, ()) for x in (low, high))
     words = random_bits(key, info.bits, shape, sharding)
     one = literal(np.ones((), dtype).view(words.dtype)[()])
-    unused = literal(8 * words.dtype.itemsize - int(info.nmant), words.dtype)
-    floats = bitcast_convert_type(bitwise_or(shift_right_logical(words, unused), one), dtype)
-    moved = add(mul(sub(floats, literal(1.0, dtype)), sub(high, low)), low)
-    return maximum(low, moved if rank else bind(reshape_p, moved, new_sizes=(), out_sharding=None))
+    unused_bits = literal(8 * words.dtype.itemsize - int(info.nmant), words.dtype)
+    floats = bitcast_convert_type(bitwise_or(shift_right_logical(words, unused_bits), one), dtype)
+    scaled_floats = add(mul(sub(floats, literal(1.0, dtype)), sub(high, low)), low)
+    return maximum(low, scaled_floats if rank else bind(reshape_p, scaled_floats, new_sizes=(), out_sharding=None))
 
 
 def _is_shown(dtype: Any) -> bool:
@@ -118,8 +118,8 @@ def scale_floats(floats: Array, low: Any, high: Any) -> Array:
         a, b = low.value[()], high.value[()]
         if a == 0 and b == 1:
             return floats
-        moved = mul_add(floats, literal(b - a, floats.dtype), low)
-        return moved if a <= b else maximum(low, moved)
+        scaled_floats = mul_add(floats, literal(b - a, floats.dtype), low)
+        return scaled_floats if a <= b else maximum(low, scaled_floats)
     return maximum(low, mul_add(floats, sub(high, low), low))
 
 
@@ -210,15 +210,15 @@ def randint_between(
     beyond = aligned_rank(beyond, len(shape))
 
     info = iinfo(dtype)
-    unsigned = _UINTS[info.bits]
+    unsigned_dtype = _UINTS[info.bits]
     upper, lower = (random_bits(k, info.bits, shape, sharding) for k in subkeys(key, 2))
 
-    span = convert(sub(high, low), unsigned)
-    one = literal(1, unsigned)
+    span = convert(sub(high, low), unsigned_dtype)
+    one = literal(1, unsigned_dtype)
     span = choose(le(high, low), one, span)  # nothing lies between: every draw gives `low`
     span = choose(bitwise_and(beyond, gt(high, low)), add(span, one), span)
     # The upper bits count 2**bits % span each, made from 2**(bits / 2) so that it does not overflow.
-    factor = rem(literal(1 << (info.bits // 2), unsigned), span)
+    factor = rem(literal(1 << (info.bits // 2), unsigned_dtype), span)
     factor = rem(mul(factor, factor), span)
     offset = rem(add(mul(rem(upper, span), factor), rem(lower, span)), span)
     return add(low, convert(offset, dtype))

@@ -46,10 +46,10 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
     _check_memory("new_ref", memory_space)
     if kind not in (None, "no_grad_no_remat"):
         raise ValueError(f"new_ref: the kinds of Refs are None and 'no_grad_no_remat', got {kind!r}.")
-    made = Ref if kind is None else ConstantRef
+    ref_class = Ref if kind is None else ConstantRef
     if type(current_trace()) is ShownTrace:
-        return made.of_program(bind(new_ref_p, as_value(init_val)))
-    return made(init_val)
+        return ref_class.of_program(bind(new_ref_p, as_value(init_val)))
+    return ref_class(init_val)
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref:

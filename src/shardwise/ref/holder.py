@@ -67,9 +67,9 @@ class Ref(Reference, ViewedPlace):
     def held(self) -> Array:
         """The array; ValueError once it was given up."""
         self._check_kept()
-        found = self._frames.get(current_trace())
-        if found is not None:
-            return found
+        frame = self._frames.get(current_trace())
+        if frame is not None:
+            return frame
         value = self.stand_in()
         if value is None:
             return super().held()
@@ -128,7 +128,7 @@ class Ref(Reference, ViewedPlace):
 
 
 class ConstantRef(Ref):
-    """A Ref that no derivative goes through: of what is written to it, it keeps the values alone."""
+    """A Ref that no derivative goes through: it drops the tangents of values that are written to it."""
 
     __slots__ = ()
 

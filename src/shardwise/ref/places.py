@@ -114,28 +114,29 @@ class Place:
         if place is not None and is_of_programs(index):
             _bind_shown(swap_p if how == "set" else addupdate_p, self, place, index, value)
             return
-        held = self.held()
+        held_array = self.held()
         given = jnp.asarray(value)
         if how == "set":
-            given = as_array(cast_to(held.dtype, given))
-        if given.dtype != held.dtype:
+            given = as_array(cast_to(held_array.dtype, given))
+        if given.dtype != held_array.dtype:
             raise ValueError(
-                f"Invalid dtype for `swap`. Ref dtype: {held.dtype}. Value dtype: {given.dtype}. Convert the value first."
+                f"Invalid dtype for `swap`. Ref dtype: {held_array.dtype}. Value dtype: {given.dtype}. Convert the value first."
             )
         if isinstance(index, EllipsisType) and how == "set":
-            if given.shape != held.shape:
+            if given.shape != held_array.shape:
                 raise ValueError(
-                    f"Invalid shape for `swap`. Ref shape: {held.shape}. Expected shape: {held.shape}. Value shape: {given.shape}."
+                    f"Invalid shape for `swap`. Ref shape: {held_array.shape}. Expected shape: {held_array.shape}. "
+                    f"Value shape: {given.shape}."
                 )
             # A derivative would take a value that is stored as it is for one that was handed through.
             new = copy(given) if hasattr(type(given), "primal") else given
-        elif is_static(index) and given.shape != (part := part_shape(held.shape, index)):
+        elif is_static(index) and given.shape != (part := part_shape(held_array.shape, index)):
             raise ValueError(
-                f"Invalid shape for `swap`. Ref shape: {held.shape}. Expected shape: {part}. Value shape: {given.shape}."
+                f"Invalid shape for `swap`. Ref shape: {held_array.shape}. Expected shape: {part}. Value shape: {given.shape}."
             )
         else:
-            new = with_part(held, index, given, how)
-        self.put(as_array(convert(new, held.dtype, held.aval.weak_type)))
+            new = with_part(held_array, index, given, how)
+        self.put(as_array(convert(new, held_array.dtype, held_array.aval.weak_type)))
 
     def get(self, idx: Any = None) -> Array:
         """``ref[idx]``; all of it for None."""

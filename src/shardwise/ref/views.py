@@ -32,8 +32,8 @@ class ViewedPlace(Place):
     def reshape(self, *shape: Any) -> RefView:
         """A view with another shape of the same number of elements."""
         new = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        known = math.prod(n for n in new if n != -1)
-        if (self.size != known) if -1 not in new else (known == 0 or self.size % known):
+        known_size = math.prod(n for n in new if n != -1)
+        if (self.size != known_size) if -1 not in new else (known_size == 0 or self.size % known_size):
             raise TypeError(
                 f"cannot reshape a Ref of shape {self.shape} into shape {tuple(new)}: give as many elements."
             )
@@ -92,7 +92,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Again:
-    """Makes a view again, by the steps from the Ref: the method of each, and what it is given, without the arrays in indices."""
+    """Makes a view again by the steps from its Ref: each a method and its argument, without the arrays in indices."""
 
     steps: tuple[tuple[str, Any], ...]
 

@@ -40,8 +40,8 @@ def logsumexp(
     Array(1.313, dtype=float32)
     """
     x, *weights = promote_to_inexact("logsumexp", *map(wide_float, [a] if b is None else [a, b]))
-    counted = [] if where is None else [lax.convert_element_type(array("logsumexp", where), np.dtype(bool))]
-    x, *rest = spread_together("logsumexp", x, *weights, *counted)
+    masks = [] if where is None else [lax.convert_element_type(array("logsumexp", where), np.dtype(bool))]
+    x, *rest = spread_together("logsumexp", x, *weights, *masks)
     shape, weights = x.shape, rest[: len(weights)]
     for mask in rest[len(weights) :]:
         x = choose(mask, x, -inf)

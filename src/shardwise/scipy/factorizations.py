@@ -1,4 +1,4 @@
-"""Factorisations of matrices that keep their factors, and what is solved and computed with these factors.
+"""Factorisations of matrices that keep their factors, and solutions and functions computed with these.
 
 `scipy.linalg` offers them.
 """
@@ -137,8 +137,8 @@ def _permutation(order: Array, dtype: Any) -> Array:
     """Matrices whose row i picks element ``order[i]``."""
     n = order.shape[-1]
     shape = (*order.shape, n)
-    wanted = lax.broadcast_in_dim(order, shape, range(order.ndim))
-    return convert(lax.eq(wanted, lax.broadcasted_iota(order.dtype, shape, order.ndim)), dtype)  # type: ignore[return-value]
+    wanted_rows = lax.broadcast_in_dim(order, shape, range(order.ndim))
+    return convert(lax.eq(wanted_rows, lax.broadcasted_iota(order.dtype, shape, order.ndim)), dtype)  # type: ignore[return-value]
 
 
 def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
@@ -411,14 +411,14 @@ def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check
            [3., 4.]], dtype=float32)
     """
     (x,) = inexact("hessenberg", a)
-    packed, taus = spectral.hessenberg(x)
-    h = triu(packed, -1)
+    packed_factors, taus = spectral.hessenberg(x)
+    h = triu(packed_factors, -1)
     if not calc_q:
         return h
     n = x.shape[-1]
     if not n:
         return h, h
-    corner = lax.slice_in_dim(lax.slice_in_dim(packed, 1, n, axis=-2), 0, n - 1, axis=-1)
+    corner = lax.slice_in_dim(lax.slice_in_dim(packed_factors, 1, n, axis=-2), 0, n - 1, axis=-1)
     inner = ops.householder_product(corner, taus)
     q = lax.pad(inner, literal(0, x.dtype), [*[(0, 0, 0)] * (x.ndim - 2), (1, 0, 0), (1, 0, 0)])
     first = np.zeros((n, n), x.dtype)

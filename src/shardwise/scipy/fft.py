@@ -97,10 +97,14 @@ def _idct(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
     values = jnp.real(jnp.fft.ifft(spectrum, axis=axis))
     half = (size + 1) // 2
     even, odd = values[_cut(axis, x.ndim, half)], jnp.flip(values, axis)[_cut(axis, x.ndim, size - half)]
-    woven = jnp.zeros_like(values)
-    woven = woven.at[tuple(slice(None, None, 2) if d == axis else slice(None) for d in range(x.ndim))].set(even)
-    woven = woven.at[tuple(slice(1, None, 2) if d == axis else slice(None) for d in range(x.ndim))].set(odd)
-    return woven.astype(x.dtype)
+    woven_values = jnp.zeros_like(values)
+    woven_values = woven_values.at[
+        tuple(slice(None, None, 2) if d == axis else slice(None) for d in range(x.ndim))
+    ].set(even)
+    woven_values = woven_values.at[tuple(slice(1, None, 2) if d == axis else slice(None) for d in range(x.ndim))].set(
+        odd
+    )
+    return woven_values.astype(x.dtype)
 
 
 def _cut(axis: int, ndim: int, size: int) -> tuple[slice, ...]:

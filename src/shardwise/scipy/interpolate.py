@@ -82,7 +82,7 @@ class RegularGridInterpolator:
             cells.append(cell)
             shares.append((x - grid[cell]) / (grid[cell + 1] - grid[cell]))
             outside = outside | (x < grid[0]) | (x > grid[-1])
-        trailing = self.values.ndim - n
+        trailing_ndim = self.values.ndim - n
         if method == "nearest":
             result = self.values[tuple(jnp.where(s <= 0.5, c, c + 1) for c, s in zip(cells, shares, strict=True))]
         else:
@@ -92,9 +92,9 @@ class RegularGridInterpolator:
                 for side, share in zip(corner, shares, strict=True):
                     weight = weight * (share if side else 1 - share)
                 at = tuple(cell + side for cell, side in zip(cells, corner, strict=True))
-                result = result + self.values[at] * jnp.reshape(weight, (-1,) + (1,) * trailing)
+                result = result + self.values[at] * jnp.reshape(weight, (-1,) + (1,) * trailing_ndim)
         if self.fill_value is not None:
-            result = jnp.where(jnp.reshape(outside, (-1,) + (1,) * trailing), self.fill_value, result)
+            result = jnp.where(jnp.reshape(outside, (-1,) + (1,) * trailing_ndim), self.fill_value, result)
         return jnp.reshape(result, (*points.shape[:-1], *self.values.shape[n:]))
 
 

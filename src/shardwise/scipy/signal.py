@@ -168,11 +168,11 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | in
         full = jnp.fft.irfftn(jnp.fft.rfftn(x, sizes, chosen) * jnp.fft.rfftn(y, sizes, chosen), sizes, chosen)
     if mode == "full":
         return full
-    wanted = [x.shape[a] if mode == "same" else x.shape[a] - y.shape[a] + 1 for a in range(x.ndim)]
+    wanted_shape = [x.shape[a] if mode == "same" else x.shape[a] - y.shape[a] + 1 for a in range(x.ndim)]
     cut = [slice(None)] * x.ndim
     for a in chosen:
-        start = (full.shape[a] - wanted[a]) // 2
-        cut[a] = slice(start, start + wanted[a])
+        start = (full.shape[a] - wanted_shape[a]) // 2
+        cut[a] = slice(start, start + wanted_shape[a])
     return full[tuple(cut)]
 
 

@@ -26,7 +26,7 @@ from shardwise.scipy.gamma_functions import *  # noqa: F403
 from shardwise.scipy.harmonics import sph_harm, sph_harm_y
 from shardwise.scipy.special_operands import as_arrays, choose, float_operand, inexact_operands, real_operands
 
-if TYPE_CHECKING:  # what `__getattr__` gives
+if TYPE_CHECKING:  # names that `__getattr__` gives
     from shardwise.scipy.harmonics import lpmn as lpmn
     from shardwise.scipy.harmonics import lpmn_values as lpmn_values
 

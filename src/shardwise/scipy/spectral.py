@@ -21,7 +21,7 @@ from shardwise.scipy import trends
 
 __all__ = ["csd", "istft", "stft", "welch"]
 
-# What `boundary` puts before and behind the samples x, h of them on each side.
+# The padding of the samples `x` by name of `boundary`; widths are those of each side.
 _BOUNDARIES: dict[str | None, Callable[[Any, list[tuple[int, int]]], Any]] = {
     "even": lambda x, widths: jnp.pad(x, widths, "reflect"),
     "odd": lambda x, widths: jnp.pad(x, widths, "reflect", reflect_type="odd"),
@@ -119,8 +119,8 @@ def _spectra(
         return empty, empty, jnp.moveaxis(empty.astype(result_dtype), -1, axis)
     weights, n = _window(window, _positive("nperseg", nperseg), signals[0].shape[-1], dtype)
     step, size = _step_and_size(n, noverlap, nfft)
-    onesided = return_onesided and not issubdtype(dtype, np.complexfloating)
-    if return_onesided and not onesided:
+    is_onesided = return_onesided and not issubdtype(dtype, np.complexfloating)
+    if return_onesided and not is_onesided:
         warnings.warn("Input data is complex, switching to return_onesided=False", stacklevel=3)
     longest = max(s.shape[-1] for s in signals)
     signals = [_extend_signal(s, longest, n, step, boundary, padded) for s in signals]
@@ -129,14 +129,14 @@ def _spectra(
     for s in signals:
         frames = _detrend_frames(_frames(s, n, step), detrend)
         frames = frames * jnp.expand_dims(weights, range(frames.ndim - 1))
-        parts.append(jnp.fft.rfft(frames, size) if onesided else jnp.fft.fft(frames, size))
+        parts.append(jnp.fft.rfft(frames, size) if is_onesided else jnp.fft.fft(frames, size))
     scale = 1 / (fs * jnp.sum(weights * weights)) if scaling == "density" else 1 / jnp.sum(weights) ** 2
     if stft:
         result = (parts[0] * jnp.sqrt(scale).astype(parts[0].dtype)).astype(result_dtype)
     else:
-        result = _powers(parts, scale, size if onesided else None).astype(result_dtype)
+        result = _powers(parts, scale, size if is_onesided else None).astype(result_dtype)
         result = jnp.real(result) if y is None else result
-    frequencies = (jnp.fft.rfftfreq if onesided else jnp.fft.fftfreq)(size, 1 / fs, dtype=real_dtype)
+    frequencies = (jnp.fft.rfftfreq if is_onesided else jnp.fft.fftfreq)(size, 1 / fs, dtype=real_dtype)
     times = jnp.arange(n / 2, total - n / 2 + 1, step, dtype=real_dtype) / fs
     if boundary is not None:
         times = times - n / 2 / fs

@@ -53,7 +53,7 @@ from shardwise.sharding.spec import P as P
 from shardwise.sharding.spec import PartitionSpec as PartitionSpec
 from shardwise.sharding.tiling import Tiling as Tiling
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.transforms.manual.explicit import auto_axes as auto_axes
     from shardwise.transforms.manual.explicit import explicit_axes as explicit_axes
     from shardwise.transforms.manual.explicit import reshard as reshard

@@ -3,7 +3,7 @@
 In: the ordered devices and the shape of their grid. Out: the coordinates that each process owns per axis. Where processes form a grid
 themselves (each owns the product of one set of coordinates per axis, and along an axis two processes have the same set or nothing in
 common) a process keeps its part of every array as one block, and a collective is one exchange. Devices in any other order work, too: then
-each process keeps all of every array, and computes what one process of all devices would.
+each process keeps all of every array, and computes as one process with all devices would.
 """
 
 from __future__ import annotations

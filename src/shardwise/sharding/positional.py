@@ -69,9 +69,9 @@ class PositionalSharding(ImmutableSharding):
         put(self, "_memory_kind", memory_kind)
         put(self, "_tiling", ())
 
-    def _remake(self, positions: np.ndarray, memory_kind: str | None = None) -> PositionalSharding:
+    def _remake(self, positions: np.ndarray) -> PositionalSharding:
         copy = object.__new__(PositionalSharding)
-        copy._fill(self.device_list, positions, memory_kind or self._memory_kind)
+        copy._fill(self.device_list, positions, self._memory_kind)
         return copy
 
     @classmethod

@@ -73,9 +73,9 @@ class PartitionSpec:
                 entries = tuple([_normalize_entry(entry) for entry in partitions])
                 plain = all(_is_plain(entry) for entry in entries)
                 break
-        interned = _tuples if is_tuple else _specs
+        table = _tuples if is_tuple else _specs
         if plain and unreduced is _EMPTY and reduced is _EMPTY:
-            known_spec = interned.get(entries)
+            known_spec = table.get(entries)
             if known_spec is not None:
                 return known_spec
         if not plain and not is_tuple:
@@ -85,7 +85,7 @@ class PartitionSpec:
         self.__dict__.update(partitions=entries, unreduced=unreduced, reduced=reduced)
         if not plain:
             return self
-        return interned.keep((entries, unreduced, reduced) if unreduced or reduced else entries, self)
+        return table.keep((entries, unreduced, reduced) if unreduced or reduced else entries, self)
 
     def __init_subclass__(cls) -> None:
         if not config.dialect.shardings.spec_is_tuple and cls.__module__ != __name__:

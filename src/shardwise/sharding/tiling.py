@@ -126,15 +126,15 @@ def _strides(shape: Shape) -> Shape:
 
 def _merge_digits(digits: Any) -> tuple[Shape, ...]:
     """Drop digits of size 1, and join digits that are contiguous in the device number."""
-    merged: list[tuple[int, int]] = []
+    merged_digits: list[tuple[int, int]] = []
     for stride, size in digits:
         if size == 1:
             continue
-        if merged and merged[-1][0] == stride * size:
-            merged[-1] = (stride, merged[-1][1] * size)
+        if merged_digits and merged_digits[-1][0] == stride * size:
+            merged_digits[-1] = (stride, merged_digits[-1][1] * size)
         else:
-            merged.append((stride, size))
-    return tuple(merged)
+            merged_digits.append((stride, size))
+    return tuple(merged_digits)
 
 
 def replicated_tiling(num_devices: int, ndim: int) -> Tiling:

@@ -12,7 +12,7 @@ from shardwise.ops.elementwise import complex_loops, complex_points
 @pytest.mark.parametrize("name, operands", [("exp", 1), ("sqrt", 1), ("divide", 2)])
 def test_values(monkeypatch, name, operands):
     monkeypatch.setattr(complex_loops, "_CHUNK", 64)
-    monkeypatch.setattr(complex_loops, "_SHARED", 1)
+    monkeypatch.setattr(complex_loops, "_THREADS_FROM", 1)
     monkeypatch.setattr(complex_loops, "thread_count", lambda: 3)
     ufunc = getattr(complex_points, name)
     rng = np.random.default_rng(0)

@@ -15,7 +15,6 @@ from shardwise.ops import elementwise
 from shardwise.ops.elementwise import binary, bitwise, casts, comparison, transcendental, unary
 from shardwise.ops.elementwise import selection as select
 from shardwise.ops.rules.operands import align_blocks, dtype_kind, operands
-from shardwise.runtime.env import SINGLE
 from shardwise.sharding import AbstractMesh, AxisType
 from tests.ops.elementwise.blocks import BF16, DTYPES, RNG, WIDE, assert_close, grid, run, values
 from tests.ops.loop_law import CASES, check_law, spread
@@ -274,7 +273,7 @@ def test_loop_law(lead, mix):
 
 def test_aligned_keeps_equal_ranks():
     a, b = np.zeros((2, 3)), np.zeros((2, 1))
-    assert align_blocks(SINGLE, (a, b))[1] is b
+    assert align_blocks((a, b))[1] is b
 
 
 # -- types and errors ---------------------------------------------------------------------------------------------------

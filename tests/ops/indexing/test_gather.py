@@ -287,7 +287,7 @@ def test_rows_read_in_machine_code(monkeypatch, dtype):
     """Positions of any integer type; those out of bounds give the fill value or are moved inside; threads share them."""
     monkeypatch.setattr(row_loops, "FEWEST", 1)
     monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1)
-    monkeypatch.setattr(row_loops, "SHARED", 1)
+    monkeypatch.setattr(row_loops, "THREADS_FROM", 1)
     monkeypatch.setattr(row_loops, "CHUNK", 64)
     monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
     rng = np.random.default_rng(0)
@@ -314,7 +314,7 @@ def test_rows_read_in_machine_code(monkeypatch, dtype):
 @pytest.mark.parametrize("mode", ["fill", "clip"])
 def test_elements_along_rows_in_machine_code(monkeypatch, dtype, mode):
     monkeypatch.setattr(taken_along, "FEWEST", 1)
-    monkeypatch.setattr(taken_along, "SHARED", 1)
+    monkeypatch.setattr(taken_along, "THREADS_FROM", 1)
     monkeypatch.setattr(taken_along, "CHUNK", 8)
     monkeypatch.setattr(taken_along, "thread_count", lambda: 3)
     x, at = RNG.integers(0, 99, (3, 7, 11)).astype(dtype), RNG.integers(-13, 13, (3, 7, 5))

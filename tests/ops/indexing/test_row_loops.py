@@ -70,7 +70,7 @@ def test_rows_however_they_lie_by_any_threads(monkeypatch, threads, columns):
     """Threads divide the rows of the table, or the columns of few rows, or many short rows; no element is combined twice."""
     monkeypatch.setattr(row_loops, "FEWEST", 1)
     monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1)
-    monkeypatch.setattr(row_loops, "SHARED", 1)
+    monkeypatch.setattr(row_loops, "THREADS_FROM", 1)
     monkeypatch.setattr(row_loops, "thread_count", lambda: threads)
     rng = np.random.default_rng(0)
     for count, ufunc in itertools.product((1, 5, 601), (np.add, np.maximum, None)):

@@ -148,7 +148,7 @@ def test_many_rows_with_repeats(dtype):
 @pytest.mark.parametrize("columns, many", [(1, 1), (1, 1000), (3, 1), (5, 1000), (200, 1)])
 def test_many_rows_in_machine_code(monkeypatch, dtype, columns, many):
     """Threads share the columns, or the rows; narrow floats are rounded after each row, as by NumPy."""
-    monkeypatch.setattr(row_loops, "SHARED", 1)
+    monkeypatch.setattr(row_loops, "THREADS_FROM", 1)
     monkeypatch.setattr(row_loops, "COMBINED_FEWEST", 1)
     monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
     monkeypatch.setattr(row_loops, "_MANY", many)

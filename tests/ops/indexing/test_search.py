@@ -15,7 +15,7 @@ from shardwise.runtime.machine.llvm import available
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint32, np.int64])
 def test_many_values(monkeypatch, dtype, right):
     monkeypatch.setattr(search_loop, "_CHUNK", 100)
-    monkeypatch.setattr(search_loop, "_SHARED", 1)
+    monkeypatch.setattr(search_loop, "_THREADS_FROM", 1)
     monkeypatch.setattr(search_loop, "thread_count", lambda: 3)
     rng = np.random.default_rng(0)
     values = rng.integers(0, 40, 1503).astype(dtype)

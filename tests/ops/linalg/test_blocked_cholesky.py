@@ -48,7 +48,7 @@ def test_a_matrix_that_is_not_definite_leaves_the_others_alone():
 
 def test_threads_change_nothing(monkeypatch):
     a = definite(np.float32, 600)
-    monkeypatch.setattr(blocked_cholesky, "_SHARED", 0)
+    monkeypatch.setattr(blocked_cholesky, "_THREADS_FROM", 0)
     results = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(blocked_cholesky, "product_threads", lambda threads=threads: threads)

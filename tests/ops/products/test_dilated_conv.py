@@ -45,7 +45,7 @@ def test_results(monkeypatch, seed):
     x, w, how = case(seed)
     found = []
     for least in (0, 1 << 40):
-        monkeypatch.setattr(dilated_conv, "_SAVED", least)
+        monkeypatch.setattr(dilated_conv, "_LEAST_SAVING", least)
         found.append(np.asarray(lax.conv_general_dilated(x, w, **how)))
     got, want = found
     assert got.shape == want.shape
@@ -54,7 +54,7 @@ def test_results(monkeypatch, seed):
 
 def test_what_is_multiplied(monkeypatch):
     """Each element by the taps that reach it, and no hole; also where there are fewer taps than remainders."""
-    monkeypatch.setattr(dilated_conv, "_SAVED", 0)
+    monkeypatch.setattr(dilated_conv, "_LEAST_SAVING", 0)
     convolve, seen = dilated_conv.convolve, []
     record = lambda *args: (seen.append(args[1].shape), convolve(*args))[1]  # noqa: E731
     monkeypatch.setattr(dilated_conv, "convolve", record)
@@ -73,9 +73,9 @@ def test_slopes_on_a_mesh(monkeypatch, split):
     x = np.random.default_rng(0).normal(size=(8, 16, 64)).astype(np.float32)
     w = np.random.default_rng(1).normal(size=(8, 16, 5)).astype(np.float32)
     slopes = lambda x, w: sw.jit(sw.grad(lambda x, w: (lax.conv(x, w, (2,), "SAME") ** 2).sum(), (0, 1)))(x, w)  # noqa: E731
-    monkeypatch.setattr(dilated_conv, "_SAVED", 1 << 40)
+    monkeypatch.setattr(dilated_conv, "_LEAST_SAVING", 1 << 40)
     want = slopes(x, w)
-    monkeypatch.setattr(dilated_conv, "_SAVED", 1)
+    monkeypatch.setattr(dilated_conv, "_LEAST_SAVING", 1)
     sharding = sw.NamedSharding(sw.make_mesh((4,), ("x",)), sw.P(*split))
     for a, b in zip(slopes(sw.device_put(x, sharding), w), want, strict=True):
         assert_normwise(np.asarray(a), np.asarray(b), 1e-5)

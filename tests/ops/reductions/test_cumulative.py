@@ -153,7 +153,7 @@ def test_large_blocks_run_in_machine_code(monkeypatch, name, reverse):
         pytest.skip("no compiler")
     monkeypatch.setattr(running, "thread_count", lambda: 3)
     monkeypatch.setattr(running, "_PIECE", 1 << 10)
-    monkeypatch.setattr(running, "_SHARED", 1 << 14)
+    monkeypatch.setattr(running, "_THREADS_FROM", 1 << 14)
     kind = getattr(running, name)
     rng = np.random.default_rng(0)
     dtypes: list[Any] = [np.float32, np.float64, np.int32, np.uint8]

@@ -122,8 +122,8 @@ class _Beside:
     def _call(self, name: str, args: Any, kwargs: Any) -> Any:
         def method(*args: Any, **kwargs: Any) -> Any:
             if self._object is None:
-                given, named = self._given
-                self._object = self._cls(*given, **named)
+                given, named_args = self._given
+                self._object = self._cls(*given, **named_args)
             return getattr(self._object, name)(*args, **kwargs)
 
         return ColocatedFunction(method)(*args, **kwargs)

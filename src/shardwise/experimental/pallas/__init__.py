@@ -68,7 +68,7 @@ from shardwise.numpy.dynamic_index import Slice as Slice
 from shardwise.numpy.dynamic_index import ds as ds
 from shardwise.transforms.checks.checkify_errors import debug_check as debug_check
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.experimental.pallas import tpu as tpu
     from shardwise.experimental.pallas import triton as triton
 
@@ -84,7 +84,7 @@ def debug_print(fmt: str, *args: _typing.Any) -> None:
     print_values(fmt, *args)
 
 
-_refused = _refusing(__name__)
+_refuse_name = _refusing(__name__)
 
 
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
@@ -92,7 +92,7 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
     def __getattr__(name: str) -> _typing.Any:
         if name in ("tpu", "triton"):
             return _importlib.import_module(f"{__name__}.{name}")
-        return _refused(name)
+        return _refuse_name(name)
 
 
 __dir__ = _package_listing(__name__, "tpu", "triton")

@@ -206,23 +206,23 @@ def _trace_kernel(
 ) -> _Kernel:
     axes = len(grid)
     bounds = [i for i, size in enumerate(grid) if isinstance(size, Array)]
-    written: tuple[bool, ...] = ()
+    written_blocks: tuple[bool, ...] = ()
 
     def last_blocks(*args: Any) -> list[Any]:
-        nonlocal written
+        nonlocal written_blocks
         indices, sizes, blocks = args[:axes], list(grid), args[axes + len(bounds) :]
         for i, size in zip(bounds, args[axes:], strict=False):
             sizes[i] = size
         refs = [Ref(block) for block in blocks]
-        positional, named = refs_of(refs)
+        positional, named_refs = refs_of(refs)
         with at_position(indices, sizes):
-            result = kernel(*positional, **named)
+            result = kernel(*positional, **named_refs)
         if tree_flatten(result)[0]:
             raise ValueError(
                 f"The kernel function in the pallas_call {title} should return None. It returns {result}. Write to the Refs of its results."
             )
         last = [ref.held() for ref in refs[scalars:]]
-        written = tuple(new is not old for new, old in zip(last, blocks[scalars:], strict=True))
+        written_blocks = tuple(new is not old for new, old in zip(last, blocks[scalars:], strict=True))
         return last
 
     every = [INDEX] * (axes + len(bounds)) + list(types)
@@ -234,7 +234,7 @@ def _trace_kernel(
         raise ValueError(
             f"The kernel function in the pallas_call {title} captures constants [{type_list}]. You should pass them as inputs."
         )
-    return _Kernel(body, written)
+    return _Kernel(body, written_blocks)
 
 
 def _check_aliases(
@@ -264,7 +264,7 @@ def _run(
 ) -> list[Array]:
     """The arrays after all steps. Those that the kernel writes, and the scratch memory, go from step to step."""
     all_arrays = [*arrays, *memory]
-    changing_places = [i for i, written in enumerate(kernel.written) if written]
+    changing_places = [i for i, is_written in enumerate(kernel.written) if is_written]
     bounds = [jnp.int32(size) for size in grid if isinstance(size, Array)]
     program = kernel.body.program
 

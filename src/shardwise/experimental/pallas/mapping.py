@@ -65,7 +65,7 @@ class Mapping:
         return lax.pad(x, uninitialized_array((), x.dtype), [(low, high, 0) for low, high in paddings])
 
     def trim(self, x: Array) -> Array:
-        """The array without what `pad` added."""
+        """The array without the padding of `pad`."""
         lows = [low for low, _ in self._paddings]
         return lax.slice(x, lows, [low + n for low, n in zip(lows, self.array.shape, strict=True)])
 

@@ -77,10 +77,10 @@ def run_scoped(
             f"run_scoped: collective_axes={collective_axes!r} is not available: the steps of a grid run one after the other. Use "
             "scratch_shapes, which all steps share."
         )
-    refs, named = tree_map(
+    refs, named_refs = tree_map(
         lambda t: Ref(uninitialized_array(t.get_array_aval().shape, t.get_array_aval().dtype)), (types, kw_types)
     )
-    return f(*refs, **named)
+    return f(*refs, **named_refs)
 
 
 def with_scoped(

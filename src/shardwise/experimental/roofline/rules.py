@@ -55,14 +55,14 @@ def register_standard_roofline(prim: Primitive) -> None:
 def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any]) -> RooflineResult:
     """The work of a device for an equation that holds no program. `ctx`: fields of the rules' context that are the same for all."""
     if _rules:
-        shown = JaxprEqn(eqn)
-        rule = _rules.get(shown.primitive)
+        shown_equation = JaxprEqn(eqn)
+        rule = _rules.get(shown_equation.primitive)
         if rule is not None:
             ins, outs = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
             context = RooflineRuleContext(
-                primitive=shown.primitive, avals_in=ins, avals_out=outs, jaxpr_eqn_ctx=None, **ctx
+                primitive=shown_equation.primitive, avals_in=ins, avals_out=outs, jaxpr_eqn_ctx=None, **ctx
             )
-            return rule(context, *map(RooflineShape.from_aval, ins), **shown.params)
+            return rule(context, *map(RooflineShape.from_aval, ins), **shown_equation.params)
     op, params, _ = unwrap_op(eqn.op, eqn.params)
     if op.collective is not None:
         return _count_collective(op.collective, eqn, params, sizes)
@@ -71,8 +71,8 @@ def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any])
     moves = op.view or op.boxes is not None or (op.emit is not None and op.emit.moves)
     flops = 0
     if not moves:
-        found = operations_of(eqn)
-        flops = int(found.arithmetic + found.functions)
+        operations = operations_of(eqn)
+        flops = int(operations.arithmetic + operations.functions)
         if op.fold is not None:  # the first element of each result is added to nothing
             flops -= sum(v.aval.size for v in eqn.outputs)
     return RooflineResult(unfused_flops=flops, unfused_hbm_bytes=0 if moves else _unfused_bytes(eqn))
@@ -80,16 +80,16 @@ def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any])
 
 def _unfused_bytes(eqn: Equation) -> int:
     reads: list[Atom] = list(eqn.inputs)
-    touched = touched_bytes((eqn,), reads, eqn.outputs)
+    bytes_by_value = touched_bytes((eqn,), reads, eqn.outputs)
     literals = sum(a.aval.nbytes for a in reads if not isinstance(a, Var))
-    return sum(touched.values()) + literals
+    return sum(bytes_by_value.values()) + literals
 
 
 def _product(eqn: Equation, pin_lhs: bool, pin_rhs: bool) -> RooflineResult:
     lhs, rhs, out = eqn.inputs[0].aval.nbytes, eqn.inputs[1].aval.nbytes, eqn.outputs[0].aval.nbytes
     flops = int(product_of(eqn).flops)
-    moved = (0 if pin_lhs else lhs + out) + (0 if pin_rhs else rhs)
-    return RooflineResult(flops=flops, unfused_flops=flops, hbm_bytes=moved, unfused_hbm_bytes=moved)
+    moved_bytes = (0 if pin_lhs else lhs + out) + (0 if pin_rhs else rhs)
+    return RooflineResult(flops=flops, unfused_flops=flops, hbm_bytes=moved_bytes, unfused_hbm_bytes=moved_bytes)
 
 
 def _count_collective(
@@ -105,14 +105,14 @@ def _count_collective(
     elif collective.pattern == "gather":
         traffic = network.ring(nbytes, extents)
     elif collective.pattern in ("scatter", "reduce"):
-        carried, hops = network.ring(nbytes / count, extents)
+        carried_bytes, hops = network.ring(nbytes / count, extents)
         both = 2 if collective.pattern == "reduce" else 1  # first each device combines a part, then all get all parts
-        traffic = both * carried, both * hops
+        traffic = both * carried_bytes, both * hops
     elif collective.pattern == "transpose":
         traffic = network.transpose(nbytes, extents)
     elif "perm" in params:
         traffic = network.permutation(nbytes, params["perm"], extents)
     else:  # rows for the neighbours
         traffic = collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, sizes), 1
-    carried, hops = network.per_axis(traffic, axes)
-    return RooflineResult(ici_bytes=carried, ici_latency=hops)
+    carried_bytes, hops = network.per_axis(traffic, axes)
+    return RooflineResult(ici_bytes=carried_bytes, ici_latency=hops)

@@ -25,8 +25,8 @@ def check_elements(data: Any, indices: Any, shape: Sequence[int]) -> None:
     sparse_end = n_batch + n_sparse
     fits = n_batch >= 0 and len(shape) >= sparse_end and data.ndim == n_batch + 1 + len(shape) - sparse_end
     fits = fits and data.shape[n_batch] == indices.shape[n_batch] and data.shape[n_batch + 1 :] == shape[sparse_end:]
-    for found in (data, indices):
-        batch = found.shape[: max(n_batch, 0)]
+    for elements in (data, indices):
+        batch = elements.shape[: max(n_batch, 0)]
         fits = fits and all(n in (1, m) for n, m in zip(batch, shape, strict=False))
     if not fits:
         raise ValueError(

@@ -33,8 +33,8 @@ def value_and_grad(
         chosen = [args[i] for i in nums]
         of_elements = _of_elements(fun, nums, args, given)
         value, grads = _value_and_grad(of_elements, tuple(range(len(nums))), has_aux, **kwargs)(*map(_elements, chosen))
-        found = [_with_elements(arg, g) for arg, g in zip(chosen, grads, strict=True)]
-        return value, found[0] if isinstance(argnums, int) else tuple(found)
+        gradients = [_with_elements(arg, g) for arg, g in zip(chosen, grads, strict=True)]
+        return value, gradients[0] if isinstance(argnums, int) else tuple(gradients)
 
     return wrapper
 
@@ -53,8 +53,8 @@ def grad(
 
     @functools.wraps(fun)
     def wrapper(*args: Any, **given: Any) -> Any:
-        value, found = both(*args, **given)
-        return (found, value[1]) if has_aux else found
+        value, gradient = both(*args, **given)
+        return (gradient, value[1]) if has_aux else gradient
 
     return wrapper
 
@@ -110,8 +110,8 @@ def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
                 return result
 
             every = tuple(range(len(nums)))
-            found = of(of_elements, every, has_aux=has_aux, **kwargs)(*map(_elements, chosen))
-            parts, aux = found if has_aux else (found, None)
+            jacobians = of(of_elements, every, has_aux=has_aux, **kwargs)(*map(_elements, chosen))
+            parts, aux = jacobians if has_aux else (jacobians, None)
 
             def rebuild_slopes(slopes: tuple[Any, ...]) -> Any:
                 pieces = tuple(map(_with_rows, chosen, slopes))

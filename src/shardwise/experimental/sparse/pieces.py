@@ -65,10 +65,10 @@ def bcoo_slice(
     cut = lambda x, n, d: slice(None) if n == 1 else slice(starts[d], limits[d], steps[d])  # noqa: E731
     data, indices = _cut_arrays(mat, lambda x, axis, d: x[(slice(None),) * axis + (cut(x, x.shape[axis], d),)])
     first, end = _ends(mat)
-    strided = per_dim(steps[first:end], indices)
-    moved = indices - per_dim(starts[first:end], indices)
-    kept = (moved >= 0) & (moved % strided == 0) & (indices < per_dim(limits[first:end], indices))
-    return _place_elements(mat, data, moved // strided, kept, shape)
+    step_sizes = per_dim(steps[first:end], indices)
+    new_indices = indices - per_dim(starts[first:end], indices)
+    is_kept = (new_indices >= 0) & (new_indices % step_sizes == 0) & (indices < per_dim(limits[first:end], indices))
+    return _place_elements(mat, data, new_indices // step_sizes, is_kept, shape)
 
 
 def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
@@ -96,9 +96,9 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     data, indices = _cut_arrays(mat, window)
     first, end = _ends(mat)
     offsets = [b.astype(indices.dtype) for b in begins[first:end]]
-    moved = indices - per_dim(jnp.stack(offsets) if offsets else (), indices)
-    kept = (moved >= 0) & (moved < per_dim(sizes[first:end], indices))
-    return _place_elements(mat, data, moved, kept & (indices < per_dim(mat.shape[first:end], indices)), sizes)
+    new_indices = indices - per_dim(jnp.stack(offsets) if offsets else (), indices)
+    is_kept = (new_indices >= 0) & (new_indices < per_dim(sizes[first:end], indices))
+    return _place_elements(mat, data, new_indices, is_kept & (indices < per_dim(mat.shape[first:end], indices)), sizes)
 
 
 def bcoo_gather(
@@ -145,11 +145,11 @@ def bcoo_gather(
             at[d] = jnp.maximum(places[k], 0)
         return bcoo_squeeze(bcoo_dynamic_slice(own, at, sizes), dimensions=dimension_numbers.collapsed_slice_dims)
 
-    found = vmap(window)(starts.reshape(-1, starts.shape[-1])).all_sparse()
-    found = found.reshape(*batch, *found.shape[1:])
+    windows = vmap(window)(starts.reshape(-1, starts.shape[-1])).all_sparse()
+    windows = windows.reshape(*batch, *windows.shape[1:])
     offsets = tuple(dimension_numbers.offset_dims)
-    order = [d for d in range(found.ndim) if d not in offsets] + list(offsets)
-    return found.transpose([order.index(d) for d in range(found.ndim)])
+    order = [d for d in range(windows.ndim) if d not in offsets] + list(offsets)
+    return windows.transpose([order.index(d) for d in range(windows.ndim)])
 
 
 def _inside(mat: BCOO) -> Array:
@@ -194,19 +194,19 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
     >>> sparse.bcoo_squeeze(m[1:], dimensions=(0,)).todense()
     Array([2., 3.], dtype=float32)
     """
-    gone = sorted({d % arr.ndim if arr.ndim else d for d in dimensions})
-    if any(arr.shape[d] != 1 for d in gone):
+    squeezed_dims = sorted({d % arr.ndim if arr.ndim else d for d in dimensions})
+    if any(arr.shape[d] != 1 for d in squeezed_dims):
         raise ValueError(f"bcoo_squeeze takes dims of size 1 away, got {tuple(dimensions)} of shape {arr.shape}.")
     first, end = _ends(arr)
-    left = [d for d in range(first, end) if d not in gone]
-    batch = tuple(d for d in gone if d < first)
+    left = [d for d in range(first, end) if d not in squeezed_dims]
+    batch = tuple(d for d in squeezed_dims if d < first)
     inside = _inside(arr)[..., None]
-    shape = tuple(n for d, n in enumerate(arr.shape) if d not in gone)
+    shape = tuple(n for d, n in enumerate(arr.shape) if d not in squeezed_dims)
     outside = np.asarray([arr.shape[d] for d in left], arr.indices.dtype)
     places = arr.indices[..., [d - first for d in left]]
     data = arr.data if left else jnp.where(_beside(inside[..., 0], arr.data), arr.data, 0)
     indices = jnp.where(inside, places, outside)
-    dense = tuple(d - end + first + 1 for d in gone if d >= end)
+    dense = tuple(d - end + first + 1 for d in squeezed_dims if d >= end)
     return BCOO((lax.squeeze(data, (*batch, *dense)), lax.squeeze(indices, batch)), shape=shape)
 
 
@@ -224,15 +224,15 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     Array([[2., 3.],
            [1., 0.]], dtype=float32)
     """
-    turned = {d % operand.ndim for d in dimensions}
-    if len(turned) != len(tuple(dimensions)):
+    reversed_dims = {d % operand.ndim for d in dimensions}
+    if len(reversed_dims) != len(tuple(dimensions)):
         raise ValueError(f"bcoo_rev: dimensions must be unique, got {tuple(dimensions)}.")
-    data, indices = _cut_arrays(operand, lambda x, axis, d: lax.rev(x, (axis,)) if d in turned else x)
+    data, indices = _cut_arrays(operand, lambda x, axis, d: lax.rev(x, (axis,)) if d in reversed_dims else x)
     first, end = _ends(operand)
     sizes = per_dim(operand.shape[first:end], indices)
-    flips = np.asarray([d in turned for d in range(first, end)], bool)
-    kept = indices < sizes
-    return _place_elements(operand, data, jnp.where(flips, sizes - 1 - indices, indices), kept, operand.shape)
+    flips = np.asarray([d in reversed_dims for d in range(first, end)], bool)
+    is_kept = indices < sizes
+    return _place_elements(operand, data, jnp.where(flips, sizes - 1 - indices, indices), is_kept, operand.shape)
 
 
 # -- put together ------------------------------------------------------------------------------------------------------------------
@@ -269,9 +269,9 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     outside = np.asarray(shape[first:end], dtype)
     parts, places, begin = [], [], 0
     for m, size in zip(mats, sizes, strict=True):
-        moved = m.indices.astype(dtype)
-        moved = moved + per_dim(np.where(column, begin, 0), moved)
-        places.append(jnp.where(_inside(m)[..., None], moved, outside))
+        new_indices = m.indices.astype(dtype)
+        new_indices = new_indices + per_dim(np.where(column, begin, 0), new_indices)
+        places.append(jnp.where(_inside(m)[..., None], new_indices, outside))
         parts.append(m.data)
         begin += size
     batch = [np.broadcast_shapes(*[x.shape[:first] for x in xs]) for xs in (parts, places)]
@@ -298,8 +298,8 @@ def _concatenated_batches(mats: Sequence[BCOO], dimension: int) -> BCOO:
         places.append(jnp.concatenate([given, outside], first))
         parts.append(jnp.concatenate([data, jnp.zeros((*batch, more, *data.shape[first + 1 :]), data.dtype)], first))
     data, indices = jnp.concatenate(parts, dimension), jnp.concatenate(places, dimension)
-    known = {k: all(getattr(m, k) for m in mats) for k in ("indices_sorted", "unique_indices")}
-    return BCOO((data, indices), shape=shape, **known)
+    known_flags = {k: all(getattr(m, k) for m in mats) for k in ("indices_sorted", "unique_indices")}
+    return BCOO((data, indices), shape=shape, **known_flags)
 
 
 def bcoo_broadcast_in_dim(
@@ -322,32 +322,32 @@ def bcoo_broadcast_in_dim(
     """
     if sharding is not None:
         raise NotImplementedError("bcoo_broadcast_in_dim gives an array that is not split; leave sharding out.")
-    wanted, dims = tuple(shape), tuple(broadcast_dimensions)
-    fits = len(dims) == mat.ndim and list(dims) == sorted(set(dims)) and all(0 <= d < len(wanted) for d in dims)
-    if not fits or any(n not in (1, wanted[d]) for n, d in zip(mat.shape, dims, strict=True)):
-        raise TypeError(f"bcoo_broadcast_in_dim of shape {mat.shape} to {wanted} along dims {dims} is not possible.")
+    target, dims = tuple(shape), tuple(broadcast_dimensions)
+    fits = len(dims) == mat.ndim and list(dims) == sorted(set(dims)) and all(0 <= d < len(target) for d in dims)
+    if not fits or any(n not in (1, target[d]) for n, d in zip(mat.shape, dims, strict=True)):
+        raise TypeError(f"bcoo_broadcast_in_dim of shape {mat.shape} to {target} along dims {dims} is not possible.")
     first, end = _ends(mat)
     column_of = {d: k for k, d in enumerate(dims)}
-    lead, last = dims[first] if first < mat.ndim else len(wanted), dims[end] if mat.n_dense else len(wanted)
+    lead, last = dims[first] if first < mat.ndim else len(target), dims[end] if mat.n_dense else len(target)
     sparse = [column_of.get(d) for d in range(lead, last)]
-    if all((1 if k is None else mat.shape[k]) == n for k, n in zip(sparse, wanted[lead:last], strict=True)):
-        return _repeat_around(_with_columns(mat, sparse), wanted, (*dims[:first], *range(lead, last), *dims[end:]))
+    if all((1 if k is None else mat.shape[k]) == n for k, n in zip(sparse, target[lead:last], strict=True)):
+        return _repeat_around(_with_columns(mat, sparse), target, (*dims[:first], *range(lead, last), *dims[end:]))
     own = mat.all_sparse()
-    repeats = [1 if d in column_of and mat.shape[column_of[d]] == n else n for d, n in enumerate(wanted)]
+    repeats = [1 if d in column_of and mat.shape[column_of[d]] == n else n for d, n in enumerate(target)]
     full = (own.nse, *repeats)
     inside = _inside(own)
     columns = []
-    for d in range(len(wanted)):
+    for d in range(len(target)):
         if repeats[d] != 1 or d not in column_of:
             columns.append(lax.broadcasted_iota(own.indices.dtype, full, d + 1))
         else:
             values = own.indices[:, column_of[d]]
-            columns.append(jnp.broadcast_to(values.reshape(-1, *(1,) * len(wanted)), full))
+            columns.append(jnp.broadcast_to(values.reshape(-1, *(1,) * len(target)), full))
     places = jnp.stack([c.reshape(-1) for c in columns], axis=-1) if columns else jnp.zeros((own.nse, 0), np.int32)
-    known = jnp.repeat(inside, math.prod(repeats), total_repeat_length=own.nse * math.prod(repeats))
-    indices = jnp.where(known[:, None], places, np.asarray(wanted, places.dtype))
-    data = jnp.repeat(jnp.where(inside, own.data, 0), math.prod(repeats), total_repeat_length=known.shape[0])
-    return BCOO((data, indices), shape=wanted, unique_indices=own.unique_indices)
+    is_inside = jnp.repeat(inside, math.prod(repeats), total_repeat_length=own.nse * math.prod(repeats))
+    indices = jnp.where(is_inside[:, None], places, np.asarray(target, places.dtype))
+    data = jnp.repeat(jnp.where(inside, own.data, 0), math.prod(repeats), total_repeat_length=is_inside.shape[0])
+    return BCOO((data, indices), shape=target, unique_indices=own.unique_indices)
 
 
 def _with_columns(mat: BCOO, columns: Sequence[int | None]) -> BCOO:
@@ -396,9 +396,9 @@ def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) ->
         raise ValueError(f"bcoo_extract: arrays have one shape, got {sparr.shape} and {dense.shape}.")
     unique = sparr.unique_indices if assume_unique is None else assume_unique
     of_one = lambda places, x: read_places(x, places, unique)  # noqa: E731
-    found = over_batches(of_one, sparr.shape, sparr.n_batch, sparr.indices, dense)
-    kept = {"indices_sorted": sparr.indices_sorted, "unique_indices": sparr.unique_indices}
-    return BCOO((found, sparr.indices), shape=sparr.shape, **kept)
+    elements = over_batches(of_one, sparr.shape, sparr.n_batch, sparr.indices, dense)
+    known_flags = {"indices_sorted": sparr.indices_sorted, "unique_indices": sparr.unique_indices}
+    return BCOO((elements, sparr.indices), shape=sparr.shape, **known_flags)
 
 
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
@@ -419,20 +419,20 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
         ).all_sparse()
         for m in (lhs, rhs)
     )
-    known = right.sum_duplicates(right.nse, remove_zeros=False)
+    totals = right.sum_duplicates(right.nse, remove_zeros=False)
     inside = _inside(left)
-    if not shape or not known.nse:
-        other = jnp.broadcast_to(known.data.sum(), left.data.shape) if not shape else jnp.zeros(left.nse, known.dtype)
+    if not shape or not totals.nse:
+        other = jnp.broadcast_to(totals.data.sum(), left.data.shape) if not shape else jnp.zeros(left.nse, totals.dtype)
         return BCOO((left.data * other, left.indices), shape=shape, unique_indices=left.unique_indices)
     # One row per element of both: where a row of the first meets the row before it, that one has the factor.
-    rows = jnp.concatenate([known.indices, left.indices.astype(known.indices.dtype)])
-    late = jnp.concatenate([jnp.zeros(known.nse, np.int32), jnp.ones(left.nse, np.int32)])
+    rows = jnp.concatenate([totals.indices, left.indices.astype(totals.indices.dtype)])
+    late = jnp.concatenate([jnp.zeros(totals.nse, np.int32), jnp.ones(left.nse, np.int32)])
     order = jnp.lexsort((late, *(rows[:, d] for d in range(len(shape) - 1, -1, -1))))
-    latest = lax.cummax(jnp.where(order < known.nse, jnp.arange(order.shape[0]), -1))
+    latest = lax.cummax(jnp.where(order < totals.nse, jnp.arange(order.shape[0]), -1))
     source = jnp.where(latest >= 0, order[jnp.maximum(latest, 0)], 0)
-    place = jnp.zeros_like(order).at[order].set(source)[known.nse :]
-    equal = jnp.all(known.indices[place] == left.indices, axis=1) & inside & (_inside(known)[place])
-    factors = jnp.where(equal, known.data[place], 0)
+    place = jnp.zeros_like(order).at[order].set(source)[totals.nse :]
+    equal = jnp.all(totals.indices[place] == left.indices, axis=1) & inside & (_inside(totals)[place])
+    factors = jnp.where(equal, totals.data[place], 0)
     return BCOO((left.data * factors, left.indices), shape=shape, unique_indices=left.unique_indices)
 
 
@@ -486,8 +486,8 @@ def random_bcoo(
     first, *_ = keys = random.split(key, math.prod(batch) + 1)
     data = generator(first, shape=(*batch, count, *dense), dtype=float if dtype is None else dtype, **kwds)
     indices = vmap(draw_indices)(keys[1:]).reshape(*batch, count, len(sparse))
-    made = BCOO((data, indices), shape=whole, unique_indices=unique_indices)
-    return made.sort_indices() if sorted_indices else made
+    sparse_array = BCOO((data, indices), shape=whole, unique_indices=unique_indices)
+    return sparse_array.sort_indices() if sorted_indices else sparse_array
 
 
 def _times(self: BCOO, other: Any) -> BCOO:

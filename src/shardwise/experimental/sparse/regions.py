@@ -29,7 +29,7 @@ def _arrays(values: Values) -> list[Any]:
 
 
 def _of_kind(x: Any, like: Any) -> Any:
-    """`x` dense, or with as little known of its places as is known of those of `like`."""
+    """`x` in the form of `like`: dense, or sparse and `indices_sorted` and `unique_indices` only where `like` is, too."""
     if not _is_sparse(like):
         return x.todense() if _is_sparse(x) else x
     new_value = object.__new__(BCOO)  # of arrays, or of their types
@@ -50,12 +50,12 @@ def _common(x: Any, y: Any, where: str) -> Any:
     return _of_kind(x, y)
 
 
-def _settle_carry(step: Callable[[list[Any]], Values], carry: Values, where: str) -> list[Any]:
+def _settle_carry(step: Callable[[list[Any]], Values], carry: Values) -> list[Any]:
     """The carry in the form that each step keeps."""
     arrays = _arrays(carry)
     while True:
         after = eval_shape(step, arrays)
-        kinds = [_common(x, y, where) for x, y in zip(arrays, after, strict=True)]
+        kinds = [_common(x, y, "a step of the loop") for x, y in zip(arrays, after, strict=True)]
         new = [_of_kind(x, kind) for x, kind in zip(arrays, kinds, strict=True)]
         if [_state(x) for x in new] == [_state(x) for x in arrays]:
             return new
@@ -87,7 +87,7 @@ def while_loop(run: Run, eqn: Equation, *operands: Any) -> list[Any]:
     a, b = params["cond_consts"], params["cond_consts"] + params["body_consts"]
     test_consts, body_consts = operands[:a], operands[a:b]
     step = lambda carry: run(params["body"], [*body_consts, *carry])  # noqa: E731
-    carry = _settle_carry(step, operands[b:], "a step of the loop")
+    carry = _settle_carry(step, operands[b:])
 
     def body(values: list[Any]) -> list[Any]:
         return [_of_kind(x, like) for x, like in zip(step(values), values, strict=True)]
@@ -105,7 +105,7 @@ def scan(run: Run, eqn: Equation, *operands: Any) -> list[Any]:
     count = params["num_carry"]
     first = tree_map(lambda x: x[0], xs) if params["length"] else xs
     step = lambda carry: run(params["body"], [*consts, *carry, *first])[:count]  # noqa: E731
-    carry = _settle_carry(step, operands[a:b], "a step of the loop") if params["length"] else _arrays(operands[a:b])
+    carry = _settle_carry(step, operands[a:b]) if params["length"] else _arrays(operands[a:b])
 
     def body(values: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
         outs = run(params["body"], [*consts, *values, *row])

@@ -70,8 +70,8 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
             full = list(leaves)
             for i, x in zip((*sparse, *dense), arrays, strict=True):
                 full[i] = x
-            given, named = tree_unflatten(tree, full)
-            return f(*given, **named)
+            given, named_args = tree_unflatten(tree, full)
+            return f(*given, **named_args)
 
         of_arrays.__name__ = name_of(f)
         types = [ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in sparse]

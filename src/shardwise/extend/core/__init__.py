@@ -34,7 +34,7 @@ from shardwise.transforms.programs.jaxpr_views import new_jaxpr_eqn as new_jaxpr
 from shardwise.transforms.programs.jaxpr_views import subjaxprs as subjaxprs
 from shardwise.transforms.programs.primitives import Primitive as Primitive
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.extend.core import primitives as primitives
 
 array_types = {_Array, _np.ndarray, _np.generic}

@@ -23,7 +23,7 @@ def _run(functions: _Sequence[Any], args: _Sequence[Any]) -> Any:
 _CALLS["call"] = _CALLS["closed_call"] = _run
 
 
-# What `__getattr__` makes from ops, for checkers and `dir`: the primitives that `lax` names, and these.
+# Names that `__getattr__` makes from ops, for checkers and `dir`: the primitives that `lax` names, and these.
 add_jaxvals_p: Primitive
 custom_jvp_call_p: Primitive
 custom_lin_p: Primitive
@@ -42,10 +42,10 @@ if TYPE_CHECKING:  # names other than these are mistakes
 else:
 
     def __getattr__(name: str) -> Any:
-        found = named_primitive(name)
-        if found is None:
+        primitive = named_primitive(name)
+        if primitive is None:
             raise _no_attribute(__name__, name)
-        return found
+        return primitive
 
 
 def __dir__() -> list[str]:

@@ -74,9 +74,9 @@ def trace_body(
     target, use = known_as or (fun, name)
     cache = _cache_of(target)
     key = (use, in_tree, tuple(types), context_token())
-    found = None if cache is None else cache.get(key)
-    if found is not None:
-        return found
+    cached_body = None if cache is None else cache.get(key)
+    if cached_body is not None:
+        return cached_body
     out_tree: PyTreeDef | None = None
 
     def flat(*tracers: Any) -> list[Any]:
@@ -128,10 +128,10 @@ def intern_program(program: Program) -> Program:
         hash(key)
     except TypeError:  # params that do not hash
         return program
-    found = _programs.get(key)
-    if found is None:
-        found = _programs[key] = program
-    return found
+    interned_program = _programs.get(key)
+    if interned_program is None:
+        interned_program = _programs[key] = program
+    return interned_program
 
 
 def separate(program: Program) -> Program:
@@ -242,13 +242,13 @@ def matches(carry: ShapedArray, out: ShapedArray, gained: frozenset[str] = froze
 
     Where varying axes are checked (today's shard_map), a result that lost some of the carry's is refused.
     """
-    checked = checks_variance()
+    is_checked = checks_variance()
     return (
         carry.shape == out.shape
         and carry.dtype == out.dtype
         and carry.spec == out.spec
         and out.vma <= carry.vma
-        and not (checked and carry.vma - out.vma - gained)
+        and not (is_checked and carry.vma - out.vma - gained)
         and carry.unreduced == out.unreduced
     )
 
@@ -263,8 +263,8 @@ def final_types(carry: Sequence[ShapedArray], out: Sequence[ShapedArray]) -> tup
 def enter_carry(value: Any, aval: ShapedArray) -> Any:
     """An initial value as the carry type wants it."""
     value = convert(value, aval.dtype, aval.weak_type)
-    missing = tuple(sorted(aval.vma - value.aval.vma))
-    return bind(pvary_op, as_array(value), axes=missing) if missing else value
+    missing_axes = tuple(sorted(aval.vma - value.aval.vma))
+    return bind(pvary_op, as_array(value), axes=missing_axes) if missing_axes else value
 
 
 def check_carry(
@@ -274,7 +274,7 @@ def check_carry(
     types: Sequence[ShapedArray],
     out_tree: PyTreeDef,
     out_types: Sequence[ShapedArray],
-    gained: Sequence[frozenset[str]] | None = None,
+    gained_axes: Sequence[frozenset[str]] | None = None,
 ) -> None:
     """TypeError, leaf by leaf, unless the body's results have the structure and the types of its carry."""
     label = _first_parameter(fun)
@@ -292,8 +292,8 @@ def check_carry(
                 f"{_list_lines(lines)}\nLet the function return the structure that it takes."
             )
     lines, casts = [], []
-    gained = gained or [frozenset()] * len(types)
-    for (path, _), a, b, extra in zip(tree_leaves_with_path(init), types, out_types, gained, strict=True):
+    gained_axes = gained_axes or [frozenset()] * len(types)
+    for (path, _), a, b, extra in zip(tree_leaves_with_path(init), types, out_types, gained_axes, strict=True):
         if matches(a, b, extra):
             continue
         where = f"{label}{keystr(path)}"
@@ -307,9 +307,9 @@ def check_carry(
                 f"applying `jax.lax.pcast(..., {tuple(sorted(more))}, to='varying')` to the initial value of {where}"
             )
         elif a.vma - b.vma and difference(a, b) == "manual axis types":
-            lost = tuple(sorted(a.vma - b.vma))
+            lost_axes = tuple(sorted(a.vma - b.vma))
             casts.append(
-                f"applying `jax.lax.pcast(..., {lost}, to='varying')` to what the function returns for {where}"
+                f"applying `jax.lax.pcast(..., {lost_axes}, to='varying')` to what the function returns for {where}"
             )
     if lines:
         hint = f" This might be fixed by {', and by '.join(casts)}." if casts else ""

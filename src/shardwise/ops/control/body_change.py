@@ -1,4 +1,4 @@
-"""What planned runs change of scans: their bodies before they are traced.
+"""The change that planned runs make to scans: to their bodies, before they are traced.
 
 In: a body and the change in force, if there is one. Out: the body that `scan` traces.
 """

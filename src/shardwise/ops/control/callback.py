@@ -44,13 +44,13 @@ class Callback:
 
     fun: Callable[..., Any]
     in_tree: PyTreeDef
-    fixed: tuple[tuple[int, Any], ...] = ()  # positions and values of leaves that are no arrays
+    constant_leaves: tuple[tuple[int, Any], ...] = ()  # positions and values of leaves that are no arrays
     out_tree: PyTreeDef | None = None  # None: the result is ignored
     name: str = "callback"
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         leaves = list(values)
-        for position, value in self.fixed:
+        for position, value in self.constant_leaves:
             leaves.insert(position, value)
         args, kwargs = tree_unflatten(self.in_tree, leaves)
         out = self.fun(*args, **kwargs)
@@ -72,7 +72,7 @@ class Callback:
             and self.in_tree == other.in_tree
             and self.out_tree == other.out_tree
             and self.name == other.name
-            and _same(self.fixed, other.fixed)
+            and _same(self.constant_leaves, other.constant_leaves)
         )
 
 
@@ -120,15 +120,15 @@ def _partition(region: Any, eqn: Equation) -> None:
             params["axes"] = tuple(region.grid.names)
         else:
             atom = region.reshard(atom, have or whole, whole, operand.aval)
-            # Of copies that differ the host sees the first one; what devices compute by themselves it gets from each.
+            # Where copies of a value differ the host sees the first one; in manual mode it sees the value of each device.
             if copies := tuple(sorted(atom.aval.vma - region.manual)):
                 atom = region.emit(first_replica, [atom], {"axes": copies})[0]
         atoms.append(atom)
     outs = region.emit(callback_p, atoms, params)
     for var, out in zip(eqn.outputs, outs, strict=True):
         whole = ((),) * var.aval.ndim
-        placed = region.placements.get(var, whole)
-        region.define(var, region.reshard(out, whole, placed, var.aval), placed)
+        placement = region.placements.get(var, whole)
+        region.define(var, region.reshard(out, whole, placement, var.aval), placement)
 
 
 def _callback_kernel(
@@ -153,8 +153,8 @@ def _callback_kernel(
             values = []
             for i, (block, dtype) in enumerate(zip(blocks, operand_dtypes, strict=True)):
                 here = tuple(j if n > 1 else 0 for j, n in zip(at, block.shape, strict=False))
-                picked = tuple(j for j, (_, mapped) in zip(entry, loops, strict=True) if mapped[i])
-                values.append(_argument(block[here[:lead] + picked], dtype))
+                loop_index = tuple(j for j, (_, mapped_args) in zip(entry, loops, strict=True) if mapped_args[i])
+                values.append(_argument(block[here[:lead] + loop_index], dtype))
             for out, value in zip(outs, _call(callback, values, result_types), strict=True):
                 out[at + entry] = value
     return tuple(outs)
@@ -439,27 +439,27 @@ def debug_callback(
     With `partitioned` it is called per device with the device's part of sharded operands, so that nothing is gathered.
 
     Raises:
-        JaxRuntimeError: the callback raised, in a program; called eagerly, what it raised itself.
+        JaxRuntimeError: the callback raised inside a compiled program. Called eagerly, its own error comes through.
     """
     if not callable(callback):
         raise TypeError(
             f"first argument to `debug_callback` must be callable, but got an object of type {type(callback)}"
         )
     leaves, in_tree = tree_flatten((args, kwargs))
-    values, fixed = [], []
+    values, constant_leaves = [], []
     for i, leaf in enumerate(leaves):
         # Keys arrive as such from outside of programs.
         if is_eager() and isinstance(getattr(leaf, "dtype", None), KeyDtype):
-            fixed.append((i, leaf))
+            constant_leaves.append((i, leaf))
             continue
         try:
             values.append(as_value(leaf))
         except TypeError:
-            fixed.append((i, leaf))
-    called = Callback(callback, in_tree, tuple(fixed), None, name or f"debug callback {_name(callback)}")
+            constant_leaves.append((i, leaf))
+    target = Callback(callback, in_tree, tuple(constant_leaves), None, name or f"debug callback {_name(callback)}")
     at_once = is_eager()
     try:
-        _bind_callback(called, values, (), "debug", ordered=bool(ordered), partitioned=bool(partitioned))
+        _bind_callback(target, values, (), "debug", ordered=bool(ordered), partitioned=bool(partitioned))
     except JaxRuntimeError as error:
         if at_once and isinstance(error.__cause__, Exception):  # outside of programs it is a call like any other
             raise error.__cause__ from None

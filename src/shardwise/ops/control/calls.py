@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Array, Literal, Shown, bind, in_trace
-from shardwise.ops.rules.batching import Batched
+from shardwise.ops.rules.batching import BatchedValues
 from shardwise.ops.rules.bodies import define_body_op, traced_body
 from shardwise.ops.rules.derivative import do, full_in_front
 
@@ -24,7 +24,7 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
     `fields` are others of its `Op`. Programs that are shown have the ops of `body` in its place, if `shown` says nothing else.
     """
 
-    traced = traced_body(name, lambda *xs, **params: [body(*xs, **params)])
+    program_of = traced_body(name, lambda *xs, **params: [body(*xs, **params)])
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Array], list[Array | None]]:
         result, tangent = jvp(primals, tangents, **params)
@@ -34,7 +34,7 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
         return [body(*[in_trace(x) if isinstance(x, Literal) else x for x in values], **params)]
 
     fields.setdefault("shown", Shown(parts=parts))
-    op = define_body_op(name, traced, jvp=rule, **fields)
+    op = define_body_op(name, program_of, jvp=rule, **fields)
 
     def call(*values: Any, **params: Any) -> Array:
         """The result of `body` for these values."""
@@ -48,10 +48,12 @@ def define_elementwise(name: str, body: Callable[..., Array], jvp: Rule, **field
     `jvp`.
     """
 
-    def batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Any) -> Batched:
-        kept = [x if d is None and not x.ndim else full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)]
-        full = max(kept, key=lambda x: x.ndim)
-        return [call(*[x if x.ndim in (0, full.ndim) else _along_front(x, full) for x in kept])], [0]
+    def batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Any) -> BatchedValues:
+        front_values = [
+            x if d is None and not x.ndim else full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)
+        ]
+        full = max(front_values, key=lambda x: x.ndim)
+        return [call(*[x if x.ndim in (0, full.ndim) else _along_front(x, full) for x in front_values])], [0]
 
     call = define_call(name, body, jvp, batch=batch, **fields)
     return call

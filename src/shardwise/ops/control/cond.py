@@ -70,9 +70,9 @@ def _cond_type(index: ShapedArray, *types: ShapedArray, branches: tuple[Program,
 
 def _cond_edges(eqn: Equation) -> list[list[Atom]]:
     branches: tuple[Program, ...] = eqn.params["branches"]
-    taken = zip(eqn.inputs[1:], *[b.inputs for b in branches], strict=True)
+    operand_edges = zip(eqn.inputs[1:], *[b.inputs for b in branches], strict=True)
     given = zip(*[b.outputs for b in branches], eqn.outputs, strict=True)
-    return [list(group) for group in (*taken, *given)]
+    return [list(group) for group in (*operand_edges, *given)]
 
 
 def _cond_partition(region: Any, eqn: Equation) -> None:
@@ -112,9 +112,9 @@ class _BranchKernel:
     def __call__(self, index: Ndarray, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         if index.size == 1:
             return self._plans[min(max(index.item(), 0), self._last)](list(blocks))  # the caller refers to them all
-        found = self._some(index, list(blocks), ())
-        if found is not None:
-            return found[0]
+        outcome = self._some(index, list(blocks), ())
+        if outcome is not None:
+            return outcome[0]
         index, mask = index.clip(0, self._last), active()
         outs: tuple[Ndarray, ...] | None = None
         for i in _branches_taken(index, mask):
@@ -133,19 +133,19 @@ class _BranchKernel:
         return self._apart(index, blocks, free)
 
     def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
-        """The results, written over blocks that nothing but the list can reach: not of what is not in `free`."""
+        """The results. They may overwrite the blocks at positions `free`, which only the list refers to."""
         index = blocks[0]
         if index.size != 1:
             del blocks[0]
             try:
-                found = self._some(index, blocks, [i - 1 for i in free])
+                outcome = self._some(index, blocks, [i - 1 for i in free])
             finally:
                 blocks.insert(0, index)
-            if found is None:
+            if outcome is None:
                 return self(*blocks)
-            for n in found[1]:
+            for n in outcome[1]:
                 blocks[n + 1] = None  # type: ignore[call-overload]  its memory is a result's
-            return found[0]
+            return outcome[0]
         index, *given = blocks
         blocks.clear()
         try:
@@ -196,30 +196,30 @@ cond_p = define_op(
 def _unify_branches(
     bodies: Sequence[Body], num_operands: int, true_first: bool
 ) -> tuple[tuple[Program, ...], list[Any]]:
-    """The branches with the same inputs: what any of them captured, then the operands; and the captured values."""
-    captured: dict[int, Any] = {}
+    """The branches with equal inputs (the values that any branch captured, then the operands), and the captured values."""
+    captured_consts: dict[int, Any] = {}
     for body in reversed(bodies) if true_first else bodies:
-        captured.update((id(c), c) for c in body.consts)
+        captured_consts.update((id(c), c) for c in body.consts)
     programs = []
     for body in bodies:
         own = dict(zip(map(id, body.consts), body.program.inputs, strict=False))
-        consts = tuple(own[i] if i in own else Var(c.aval) for i, c in captured.items())
+        consts = tuple(own[i] if i in own else Var(c.aval) for i, c in captured_consts.items())
         p = body.program
         operands = p.inputs[len(body.consts) :]
         assert len(operands) == num_operands
         programs.append(
             separate(intern_program(Program((*consts, *operands), p.equations, p.outputs, len(consts), p.name)))
         )
-    return tuple(programs), list(captured.values())
+    return tuple(programs), list(captured_consts.values())
 
 
 def _names(functions: Sequence[Callable[..., Any]], labels: Sequence[str]) -> str:
-    shown = []
+    descriptions = []
     for label, fun in zip(labels, functions, strict=True):
         code = code_of(fun)
         at = f" at {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-        shown.append(f"{label} is {name_of(fun)}{at}")
-    return "; ".join(shown)
+        descriptions.append(f"{label} is {name_of(fun)}{at}")
+    return "; ".join(descriptions)
 
 
 def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[str], bodies: Sequence[Body]) -> None:
@@ -261,10 +261,10 @@ def _alike(a: ShapedArray, b: ShapedArray) -> bool:
 
 
 def _cast_hint(a: ShapedArray, b: ShapedArray) -> str:
-    missing = a.vma ^ b.vma
+    differing_axes = a.vma ^ b.vma
     if difference(a, b) != "manual axis types":
         return ""
-    return f". This might be fixed by applying `jax.lax.pcast(..., {tuple(sorted(missing))}, to='varying')` to the one that lacks it"
+    return f". This might be fixed by applying `jax.lax.pcast(..., {tuple(sorted(differing_axes))}, to='varying')` to the one that lacks it"
 
 
 def _branch(
@@ -275,10 +275,10 @@ def _branch(
     true_first: bool = False,
 ) -> Any:
     """`true_first`: the last function is traced first, and its captured values come first, as `cond` has them."""
-    closed = close_over(operands, TracedArguments(functions[0], "cond", operands))
-    if closed is not None:
-        operands, rebuilt = closed
-        functions = [over_references(f, rebuilt) for f in functions]
+    closure = close_over(operands, TracedArguments(functions[0], "cond", operands))
+    if closure is not None:
+        operands, rebuild = closure
+        functions = [over_references(f, rebuild) for f in functions]
 
     def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
         if not references:
@@ -299,11 +299,11 @@ def _bind_branch(
     values, tree = flat_values(operands)
     types = [v.aval for v in values]
     order = -1 if true_first else 1
-    traced = zip(functions[::order], labels[::order], strict=True)
-    bodies = [trace_body(f, tree, types, label, known_as=(f, "branch")) for f, label in traced][::order]
+    functions_in_order = zip(functions[::order], labels[::order], strict=True)
+    bodies = [trace_body(f, tree, types, label, known_as=(f, "branch")) for f, label in functions_in_order][::order]
     _check_branches(functions, labels, bodies)
-    programs, captured = _unify_branches(bodies, len(values), true_first)
-    outs = bind(cond_p, index, *captured, *values, branches=programs)
+    programs, captured_values = _unify_branches(bodies, len(values), true_first)
+    outs = bind(cond_p, index, *captured_values, *values, branches=programs)
     return tree_unflatten(bodies[0].out_tree, hand_out(outs))
 
 

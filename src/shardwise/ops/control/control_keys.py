@@ -17,8 +17,8 @@ def cond_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
         for i, mask in branch.sinks.items():
             sinks[i + 1] = union(sinks.get(i + 1, False), mask)
     sources = frozenset().union(*(b.sources for b in branches))
-    shared = set.intersection(*(set(b.forwards.items()) for b in branches))
-    return KeyUses(sinks, sources, {out: i + 1 for out, i in shared})
+    shared_forwards = set.intersection(*(set(b.forwards.items()) for b in branches))
+    return KeyUses(sinks, sources, {out: i + 1 for out, i in shared_forwards})
 
 
 def _again(eqn: Equation, part: str, why: str) -> KeyReuseError:
@@ -35,8 +35,8 @@ def scan_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     uses = uses_of(eqn.params["body"])
     if any(i < consts for i in uses.sinks):
         raise _again(eqn, "body function", "it consumes a key that is the same in each step")
-    taken = {i - consts for i in uses.sinks if consts <= i < consts + carry}
-    if not taken <= {i for i in uses.sources if i < carry}:
+    sink_carries = {i - consts for i in uses.sinks if consts <= i < consts + carry}
+    if not sink_carries <= {i for i in uses.sources if i < carry}:
         raise _again(eqn, "body function", "it consumes a key of its carry and hands on no fresh one in its place")
     return uses
 

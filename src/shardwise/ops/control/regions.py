@@ -67,7 +67,7 @@ def _local_program(
     body.equations = []
     variables = []
     for var, (dims, vma) in zip(program.inputs, inputs, strict=True):
-        # Of the axes that the body's own types name, what comes in may vary over fewer: what all devices gathered is the same on all.
+        # Operands may vary over fewer axes than the body's own types name: a value that all devices have gathered is the same on all.
         local = Var(region.local_type(var.aval, dims).update(vma=vma.union(*dims)))
         variables.append(local)
         body.define(var, local, dims)
@@ -81,7 +81,6 @@ def _local_program(
 
 
 def settle_variance(
-    region: Any,
     build: Callable[[list[frozenset[str]]], tuple[Any, list[frozenset[str]]]],
     first: Sequence[frozenset[str]],
 ) -> Any:
@@ -91,10 +90,10 @@ def settle_variance(
     """
     axes = list(first)
     while True:
-        made, after = build(axes)
+        built_bodies, after = build(axes)
         wider = [a | b for a, b in zip(axes, after, strict=True)]
         if wider == axes:
-            return made
+            return built_bodies
         axes = wider
 
 
@@ -104,12 +103,12 @@ def check_uniform(name: str, programs: Sequence[Program], varying: frozenset[str
         return
     for program in programs:
         for eqn in program.equations:
-            shared = varying.intersection(eqn.op.exchange_axes(eqn.params))
-            if shared:
+            shared_axes = varying.intersection(eqn.op.exchange_axes(eqn.params))
+            if shared_axes:
                 at = f" at {eqn.source[0]}:{eqn.source[1]}" if eqn.source else ""
                 raise ValueError(
                     f"{eqn.op.name} over {tuple(eqn.op.exchange_axes(eqn.params))}{at} stands inside {name} whose predicate varies over "
-                    f"{tuple(sorted(shared))}: devices that took another way would never join it. Make the predicate equal on "
+                    f"{tuple(sorted(shared_axes))}: devices that took another way would never join it. Make the predicate equal on "
                     "those devices (psum or pmax it first), or move the collective out."
                 )
             check_uniform(name, [p for _, p in subprograms(eqn.params)], varying)
@@ -125,9 +124,9 @@ def exchanged_axes(programs: Sequence[Program]) -> frozenset[str]:
 
 
 def disputed_axes(region: Any, programs: Sequence[Program], varying: frozenset[str]) -> tuple[str, ...]:
-    """Automatic axes over which a predicate varies, as copies of a value may, and over which what it decides on exchanges values.
+    """Automatic axes over which a predicate varies, as copies of a value may, and over which the programs it chooses exchange values.
 
-    All devices have to go the way of the first there: nobody wrote down that they go ways of their own.
+    Along these axes all devices follow the first one: the user did not write that they may differ.
     """
     open_axes = varying - region.manual
     return tuple(sorted(open_axes & exchanged_axes(programs))) if open_axes else ()
@@ -169,13 +168,13 @@ class LoopKernel:
 
 def _mark_varying(program: Program) -> Program:
     """`program` with all its scalars typed as varying: under vmap any of them may have one value per element."""
-    renamed: dict[Var, Var] = {}
+    new_vars: dict[Var, Var] = {}
 
     def new(var: Var) -> Var:
-        if var not in renamed:
+        if var not in new_vars:
             aval: ShapedArray = var.aval
-            renamed[var] = var if aval.ndim else Var(aval.update(vma=aval.vma | {"vmap"}))
-        return renamed[var]
+            new_vars[var] = var if aval.ndim else Var(aval.update(vma=aval.vma | {"vmap"}))
+        return new_vars[var]
 
     def atom(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else new(a)

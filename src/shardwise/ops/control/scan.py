@@ -126,8 +126,8 @@ def _scan_partition(region: Any, eqn: Equation) -> None:
     n = params["num_carry"]
     const_dims, carry_dims, x_dims = _parts([layout(region, v) for v in body.inputs], params)
     consts, init, xs = _parts(eqn.inputs, params)
-    wanted = [*const_dims, *carry_dims, *[((), *d) for d in x_dims]]
-    atoms: list[Atom] = [move_operand(region, a, d) for a, d in zip((*consts, *init, *xs), wanted, strict=True)]
+    wanted_layouts = [*const_dims, *carry_dims, *[((), *d) for d in x_dims]]
+    atoms: list[Atom] = [move_operand(region, a, d) for a, d in zip((*consts, *init, *xs), wanted_layouts, strict=True)]
     const_atoms, carry, x_atoms = _parts(atoms, params)
     y_dims = [layout(region, v)[1:] for v in eqn.outputs[n:]]
 
@@ -141,11 +141,11 @@ def _scan_partition(region: Any, eqn: Equation) -> None:
         local = local_program(region, body, inputs, [*carry_dims, *y_dims], loop)
         return local, [t.vma for t in local.out_types[:n]]
 
-    local = settle_variance(region, build, [a.aval.vma for a in carry])
+    local = settle_variance(build, [a.aval.vma for a in carry])
     outs = region.emit(scan_p, atoms, {**params, "body": local})
     for var, out, dims in zip(eqn.outputs, outs, [*carry_dims, *[((), *d) for d in y_dims]], strict=True):
-        placed = region.placements.get(var, dims)
-        region.define(var, region.reshard(out, dims, placed, var.aval), placed)
+        placement = region.placements.get(var, dims)
+        region.define(var, region.reshard(out, dims, placement, var.aval), placement)
 
 
 def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
@@ -163,7 +163,7 @@ def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
         blocks.clear()
         for _ in order:
             given = [*consts, *carry]
-            carry = ()  # so that the list alone refers to what a step made
+            carry = ()  # so that only the list refers to the results of a step
             carry = step(given)
         return tuple(carry)
 
@@ -194,11 +194,11 @@ def _scan_steps(eqn: Equation, operands: Sequence[Ndarray], run: Any) -> Any:
     for i in reversed(range(len(rows))) if params["reverse"] else range(len(rows)):
         outs = yield from run(params["body"], [*consts, *carry, *[np.asarray(x[i]) for x in xs]])
         carry, rows[i] = outs[:n], outs[n:]
-    stacked = [
+    stacked_results = [
         np.stack([row[k] for row in rows]) if rows else np.empty(v.aval.shape, physical(v.aval.dtype))
         for k, v in enumerate(eqn.outputs[n:])
     ]
-    return [*carry, *stacked]
+    return [*carry, *stacked_results]
 
 
 def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
@@ -304,8 +304,8 @@ def scan_body(
                 carry, y = f(state[1], x)
                 return ([r.held() for r in references], carry), y
 
-        entering = ([r.held() for r in references], init)
-        (last, carry), ys = _scan_body(step, entering, *rest, (step, "scan"), blame)
+        entry_carry = ([r.held() for r in references], init)
+        (last, carry), ys = _scan_body(step, entry_carry, *rest, (step, "scan"), blame)
         return last, (carry, ys)
 
     return with_references(run)
@@ -315,19 +315,19 @@ def _over_rows(f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | N
     """`scan` with references in `xs`: each step gets references to the rows."""
     references = [x for x in tree_leaves(xs) if is_reference(x)]
     check_distinct(references)
-    standing = ProxiedReferences(references)
+    proxies = ProxiedReferences(references)
 
     def step(carry: Any, given: Any) -> Any:
         rows, others = given
         own = [r.another(row) for r, row in zip(references, rows, strict=True)]
         left, right = iter(own), iter(others)
         given = tree_map(lambda x: next(left) if is_reference(x) else next(right), xs)
-        last, (carry, y) = standing.run(own, lambda: f(carry, given))
+        last, (carry, y) = proxies.run(own, lambda: f(carry, given))
         return carry, (last, y)
 
     others = [x for x in tree_leaves(xs) if not is_reference(x)]
     carry, (last, ys) = scan(step, init, ([r.held() for r in references], others), length, reverse)
-    standing.store(last)
+    proxies.store(last)
     return carry, ys
 
 
@@ -358,8 +358,8 @@ def _scan_body(
         types = new
     if not all(map(matches, types, out_types)):
         check_carry(name, blame, init, types, carry_tree, out_types)
-    entering = [enter_carry(v, t) for v, t in zip(values, types, strict=True)]
-    carry, ys = _bind_scan(body, entering, x_values, length, bool(reverse))
+    entry_values = [enter_carry(v, t) for v, t in zip(values, types, strict=True)]
+    carry, ys = _bind_scan(body, entry_values, x_values, length, bool(reverse))
     return tree_unflatten(tree, hand_out(carry)), tree_unflatten(y_tree, hand_out(ys))
 
 
@@ -387,8 +387,8 @@ def _bind_scan(
         length=length,
         reverse=reverse,
     )
-    made = iter(outs[len(init) :])
-    ys = [next(made) if e is None else x_values[e] for e in entries]
+    stacked_outs = iter(outs[len(init) :])
+    ys = [next(stacked_outs) if e is None else x_values[e] for e in entries]
     return merge_masked(still, given_to_user(constants), outs[: len(init)]), ys
 
 
@@ -424,8 +424,10 @@ def _scan_operands(xs: Any) -> tuple[list[Any], Any]:
 
 def _scan_length(values: Sequence[Any], length: Any) -> int:
     if any(v.aval.spec[0] for v in values):
-        shown = ", ".join(str(v.aval.sharding.spec) for v in values)
-        raise ValueError(f"0th dimension of all xs should be replicated. Got {shown}. Reshard that dim to None first.")
+        specs_text = ", ".join(str(v.aval.sharding.spec) for v in values)
+        raise ValueError(
+            f"0th dimension of all xs should be replicated. Got {specs_text}. Reshard that dim to None first."
+        )
     lengths = [v.shape[0] for v in values]
     if length is not None:
         if isinstance(length, Tracer):

@@ -30,11 +30,11 @@ Places = slice | Ndarray
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Devices along a leading dim. `taken`: those whose blocks are computed; `own`: which of these take the branch, at `members`."""
+    """Devices along a leading dim. `blocks`: those whose blocks are computed; `own`: which of these take the branch, at `members`."""
 
     dim: int
     size: int
-    taken: Places
+    blocks: Places
     own: Places
     members: Places
 
@@ -57,18 +57,18 @@ class _BranchDevices:
     def index(self, shape: Shape, which: str) -> tuple[Any, ...]:
         """The index of such places in a block; dims where it has one part are left whole."""
         key = which, *shape[: self._dims]
-        found = self._indices.get(key)
-        if found is None:
+        cached_index = self._indices.get(key)
+        if cached_index is None:
             index: list[Any] = [slice(None)] * self._dims
             for line in self.lines:
                 if shape[line.dim] > 1:
                     index[line.dim] = getattr(line, which)
-            found = self._indices[key] = tuple(index)
-        return found
+            cached_index = self._indices[key] = tuple(index)
+        return cached_index
 
     def cut(self, block: Ndarray) -> Ndarray:
         """The parts of the devices that are computed."""
-        return block[self.index(block.shape, "taken")]
+        return block[self.index(block.shape, "blocks")]
 
 
 class SomeDevices:
@@ -97,56 +97,60 @@ class SomeDevices:
         """
         key = index.shape, index.tobytes()
         try:
-            found = self._grids[key]
+            branch_devices = self._grids[key]
         except KeyError:
-            found = self._grids[key] = self._grids_of(index.clip(0, len(self._programs) - 1))
-        if found is None:
+            branch_devices = self._grids[key] = self._grids_of(index.clip(0, len(self._programs) - 1))
+        if branch_devices is None:
             return None
-        over = self._over(found, blocks, free) if free else {}
-        parts = [(self._handed_on[taken.branch], taken, self._run(taken, blocks)) for taken in found]
-        joined, used = list[Ndarray](), list[int]()
+        over = self._over(branch_devices, blocks, free) if free else {}
+        parts = [(self._handed_on[group.branch], group, self._run(group, blocks)) for group in branch_devices]
+        joined_results, used = list[Ndarray](), list[int]()
         for k in range(len(parts[0][2])):
-            own, n = [(taken, outs[k]) for _, taken, outs in parts], over.get(k)
+            own, n = [(group, outs[k]) for _, group, outs in parts], over.get(k)
             shape = _shape_of([x.shape for _, x in own], index.shape)
             if n is None or blocks[n].shape != shape or _is_read(blocks[n], parts, k):
                 out = pool.empty(shape, own[0][1].dtype)
             else:
                 out = blocks[n]
-                own = [part for part, (handed, _, _) in zip(own, parts, strict=True) if handed.get(k) != n]
+                own = [part for part, (forwards, _, _) in zip(own, parts, strict=True) if forwards.get(k) != n]
                 used.append(n)
-            for taken, x in own:
-                out[taken.index(shape, "members")] = x[taken.index(x.shape, "own")]
-            joined.append(out)
-        return tuple(joined), used
+            for group, x in own:
+                out[group.index(shape, "members")] = x[group.index(x.shape, "own")]
+            joined_results.append(out)
+        return tuple(joined_results), used
 
     def _over(self, found: Sequence[_BranchDevices], blocks: list[Ndarray], free: Sequence[int]) -> dict[int, int]:
         """By result the operand that some branch hands on as it, and that only the list refers to."""
         over = dict[int, int]()
-        for taken in found:
-            for k, n in self._handed_on[taken.branch].items():
+        for group in found:
+            for k, n in self._handed_on[group.branch].items():
                 if k not in over and n not in over.values() and n in free and alone(blocks, n):
                     over[k] = n
         return over
 
     def _grids_of(self, index: Ndarray) -> list[_BranchDevices] | None:
-        found = _grids_of(index)
-        return None if found is None else [_BranchDevices(i, lines, self._env.axis_sizes) for i, lines in found]
+        lines_of_branches = _grids_of(index)
+        return (
+            None
+            if lines_of_branches is None
+            else [_BranchDevices(i, lines, self._env.axis_sizes) for i, lines in lines_of_branches]
+        )
 
-    def _run(self, taken: _BranchDevices, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
-        program = self._programs[taken.branch]
+    def _run(self, group: _BranchDevices, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
+        program = self._programs[group.branch]
         if not program.equations:  # results are operands or constants
             at = {v: n for n, v in enumerate(program.inputs)}
             lead = (1,) * self._env.lead
             return [
-                taken.cut(np.asarray(a.value).reshape(lead + a.aval.shape) if isinstance(a, Literal) else blocks[at[a]])
+                group.cut(np.asarray(a.value).reshape(lead + a.aval.shape) if isinstance(a, Literal) else blocks[at[a]])
                 for a in program.outputs
             ]
-        key = taken.branch, *taken.sizes
+        key = group.branch, *group.sizes
         plan = self._plans.get(key)
         if plan is None:
-            env = replace(self._env, axis_sizes=taken.sizes)
+            env = replace(self._env, axis_sizes=group.sizes)
             plan = self._plans[key] = loop_plan(program, env, 0, len(program.inputs))
-        return plan([taken.cut(b) for b in blocks])
+        return plan([group.cut(b) for b in blocks])
 
 
 def runs_apart(programs: Sequence[Program], env: Env, axes: frozenset[str]) -> bool:
@@ -172,13 +176,13 @@ def _grids_of(index: Ndarray) -> list[tuple[int, list[_Line]]] | None:
         for device, i in enumerate(index.ravel().tolist()):
             members.setdefault(i, []).append(device)
         return [(i, [_line(dims[0], index.size, own)]) for i, own in members.items()]
-    found = list[tuple[int, list[_Line]]]()
+    lines_of_branches = list[tuple[int, list[_Line]]]()
     for i in np.unique(index).tolist():
         lines = _lines_of(index == i, dims)
         if lines is None:
             return None
-        found.append((i, lines))
-    return found
+        lines_of_branches.append((i, lines))
+    return lines_of_branches
 
 
 def _lines_of(mask: Ndarray, dims: Sequence[int]) -> list[_Line] | None:
@@ -188,7 +192,7 @@ def _lines_of(mask: Ndarray, dims: Sequence[int]) -> list[_Line] | None:
     if len(places[0]) != math.prod(map(len, members)):
         return None
     lines = [_line(d, mask.shape[d], own) for d, own in zip(dims, members, strict=True)]
-    return None if any(type(p) is not slice for x in lines for p in (x.taken, x.members)) else lines
+    return None if any(type(p) is not slice for x in lines for p in (x.blocks, x.members)) else lines
 
 
 def _line(dim: int, n: int, members: list[int]) -> _Line:

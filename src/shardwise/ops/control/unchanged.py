@@ -27,11 +27,11 @@ def read_inputs(program: Program) -> list[bool]:
 def with_constants(body: Program, first: int, unchanged: Mask) -> Program:
     """The body with its unchanged carries, of those that follow input `first`, as its first constants, and no longer among its results."""
     end = first + len(unchanged)
-    moved, carried = apart(body.inputs[first:end], unchanged)
+    constant_inputs, carry_inputs = apart(body.inputs[first:end], unchanged)
     _, results = apart(body.outputs[: len(unchanged)], unchanged)
-    inputs = (*moved, *body.inputs[:first], *carried, *body.inputs[end:])
+    inputs = (*constant_inputs, *body.inputs[:first], *carry_inputs, *body.inputs[end:])
     outputs = (*results, *body.outputs[len(unchanged) :])
-    return Program(inputs, body.equations, outputs, body.num_consts + len(moved), body.name)
+    return Program(inputs, body.equations, outputs, body.num_consts + len(constant_inputs), body.name)
 
 
 def with_results(program: Program, kept: Mask) -> Program:

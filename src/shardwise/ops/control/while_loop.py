@@ -81,9 +81,9 @@ def _while_edges(eqn: Equation) -> list[list[Atom]]:
     cond, body = eqn.params["cond"], eqn.params["body"]
     cond_args, body_args, init = while_parts(eqn.inputs, eqn.params)
     na, nb = len(cond_args), len(body_args)
-    captured = [*zip(cond_args, cond.inputs[:na], strict=True), *zip(body_args, body.inputs[:nb], strict=True)]
-    carried = zip(init, body.inputs[nb:], cond.inputs[na:], body.outputs, eqn.outputs, strict=True)
-    return [list(group) for group in (*captured, *carried)]
+    const_edges = [*zip(cond_args, cond.inputs[:na], strict=True), *zip(body_args, body.inputs[:nb], strict=True)]
+    carry_edges = zip(init, body.inputs[nb:], cond.inputs[na:], body.outputs, eqn.outputs, strict=True)
+    return [list(group) for group in (*const_edges, *carry_edges)]
 
 
 def _while_partition(region: Any, eqn: Equation) -> None:
@@ -96,22 +96,24 @@ def _while_partition(region: Any, eqn: Equation) -> None:
     carry = [move_operand(region, a, d) for a, d in zip(init, dims, strict=True)]
 
     def build(axes: list[frozenset[str]]) -> tuple[tuple[Program, Program], list[frozenset[str]]]:
-        carried = list(zip(dims, axes, strict=True))
-        test = local_program(region, cond, [*_captured_layouts(region, cond.inputs[:na], cond_atoms), *carried], [()])
-        captured = _captured_layouts(region, body.inputs[:nb], body_atoms)
-        step = local_program(region, body, [*captured, *carried], dims, (nb, None))
+        carry_layouts = list(zip(dims, axes, strict=True))
+        test = local_program(
+            region, cond, [*_captured_layouts(region, cond.inputs[:na], cond_atoms), *carry_layouts], [()]
+        )
+        const_layouts = _captured_layouts(region, body.inputs[:nb], body_atoms)
+        step = local_program(region, body, [*const_layouts, *carry_layouts], dims, (nb, None))
         if first_axes := disputed_axes(region, [test, step], test.out_types[0].vma):
             test = _of_first(test, first_axes)
-        varying = test.out_types[0].vma  # devices stop at different times
-        check_uniform("a while_loop", [test, step], varying)
-        return (test, step), [t.vma | varying for t in step.out_types]
+        varying_axes = test.out_types[0].vma  # devices stop at different times
+        check_uniform("a while_loop", [test, step], varying_axes)
+        return (test, step), [t.vma | varying_axes for t in step.out_types]
 
-    test, step = settle_variance(region, build, [a.aval.vma for a in carry])
+    test, step = settle_variance(build, [a.aval.vma for a in carry])
     params = {**eqn.params, "cond": test, "body": step}
     outs = region.emit(while_p, [*cond_atoms, *body_atoms, *carry], params)
     for var, out, d in zip(eqn.outputs, outs, dims, strict=True):
-        wanted = region.placements.get(var, d)
-        region.define(var, region.reshard(out, d, wanted, var.aval), wanted)
+        placement = region.placements.get(var, d)
+        region.define(var, region.reshard(out, d, placement, var.aval), placement)
 
 
 def _of_first(test: Program, axes: tuple[str, ...]) -> Program:
@@ -136,20 +138,20 @@ def _while_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
         blocks.clear()
         mask = active()
         while True:
-            (going,) = test(*cond_args, *carry)
-            if going.size == 1 and mask is None:
-                if not going.item():
+            (goes_on,) = test(*cond_args, *carry)
+            if goes_on.size == 1 and mask is None:
+                if not goes_on.item():
                     return tuple(carry)
                 given = [*body_args, *carry]
-                carry = ()  # so that the list alone refers to what a step made
+                carry = ()  # so that only the list refers to the results of a step
                 carry = step(given)
                 continue
             if mask is not None:
-                going = going & mask
-            if not going.any():
+                goes_on = goes_on & mask
+            if not goes_on.any():
                 return tuple(carry)
-            new = run_masked(going, lambda *blocks: step(list(blocks)), [*body_args, *carry])
-            carry = [choose_by_mask(going, n, o) for n, o in zip(new, carry, strict=True)]
+            new = run_masked(goes_on, lambda *blocks: step(list(blocks)), [*body_args, *carry])
+            carry = [choose_by_mask(goes_on, n, o) for n, o in zip(new, carry, strict=True)]
 
     return LoopKernel(run)
 
@@ -160,8 +162,8 @@ def _while_steps(eqn: Equation, operands: Sequence[Ndarray], run: Any) -> Any:
     for_test, for_body = operands[:first], operands[first : first + second]
     carry = operands[first + second :]
     while True:
-        (going,) = yield from run(params["cond"], [*for_test, *carry])
-        if not going.item():
+        (goes_on,) = yield from run(params["cond"], [*for_test, *carry])
+        if not goes_on.item():
             return list(carry)
         carry = yield from run(params["body"], [*for_body, *carry])
 
@@ -230,10 +232,10 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
         def test_state(state: Any) -> Any:
             with hold_references(references, state[0]):
-                found = cond_fun(state[1])
+                predicate = cond_fun(state[1])
                 if any(r.held() is not given for r, given in zip(references, state[0], strict=True)):
                     raise NotImplementedError("cond_fun of while_loop writes a Ref. Write it in body_fun.")
-                return found
+                return predicate
 
         def step(state: Any) -> Any:
             with hold_references(references, state[0]):
@@ -252,30 +254,30 @@ def _while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_
     while True:
         cond = trace_body(cond_fun, in_tree, types, "while_loop cond_fun", known_as=(cond_fun, "while cond"))
         body = trace_body(body_fun, in_tree, types, "while_loop body", known_as=(body_fun, "while body"))
-        varying = _check_predicate(cond)
+        varying_axes = _check_predicate(cond)
         if body.out_tree != tree:
             check_carry("while_loop body", body_fun, init_val, types, body.out_tree, body.out_types)
-        new = [joined_type(t, o, varying) for t, o in zip(types, body.out_types, strict=True)]
+        new = [joined_type(t, o, varying_axes) for t, o in zip(types, body.out_types, strict=True)]
         if new == types:
             break
         types = new
-    gained = [t.vma - v.aval.vma for t, v in zip(types, values, strict=True)]
-    if not all(map(matches, types, body.out_types, gained)):
-        check_carry("while_loop body", body_fun, init_val, types, body.out_tree, body.out_types, gained)
-    entering = [enter_carry(v, t) for v, t in zip(values, types, strict=True)]
-    return tree_unflatten(tree, hand_out(_bind_while(cond, body, entering)))
+    gained_axes = [t.vma - v.aval.vma for t, v in zip(types, values, strict=True)]
+    if not all(map(matches, types, body.out_types, gained_axes)):
+        check_carry("while_loop body", body_fun, init_val, types, body.out_tree, body.out_types, gained_axes)
+    entry_values = [enter_carry(v, t) for v, t in zip(values, types, strict=True)]
+    return tree_unflatten(tree, hand_out(_bind_while(cond, body, entry_values)))
 
 
 def _bind_while(cond: Body, body: Body, entering: Sequence[Any]) -> list[Any]:
     """The last carry of a loop whose programs and first carry fit."""
     test, step, first = cond.program, body.program, len(cond.consts)
-    asked = read_inputs(test)[first:]
-    unchanged = unchanged_carries(step, len(body.consts), len(entering))
-    still = [u and not a for u, a in zip(unchanged, asked, strict=True)]
+    is_tested = read_inputs(test)[first:]
+    is_unchanged = unchanged_carries(step, len(body.consts), len(entering))
+    still = [u and not a for u, a in zip(is_unchanged, is_tested, strict=True)]
     constants, init = apart(entering, still)
     if constants:
-        _, carried = apart(test.inputs[first:], still)
-        test = Program((*test.inputs[:first], *carried), test.equations, test.outputs, test.num_consts, test.name)
+        _, carry_inputs = apart(test.inputs[first:], still)
+        test = Program((*test.inputs[:first], *carry_inputs), test.equations, test.outputs, test.num_consts, test.name)
         step = with_constants(step, len(body.consts), still)
     outs = bind(
         while_p,

@@ -12,7 +12,7 @@ from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.batching import Batched, merge_dims, move_dim, require_single_axis, shift_position
+from shardwise.ops.devices.batching import BatchedValues, merge_dims, move_dim, require_single_axis, shift_position
 from shardwise.ops.devices.declare import define_collective, of_one_device, shown_groups
 from shardwise.ops.devices.each import Operands, first_operands, in_groups
 from shardwise.ops.devices.fronts import Groups, Turn, compile_turn, fold_groups, merge_axes, unmerge_axes
@@ -69,12 +69,12 @@ def _kernel(
     lead = env.lead - len(dims)
 
     def fold(part: Ndarray) -> Ndarray:
-        moved = with_dim_at(part, 0, lead + dim)
+        dim_first = with_dim_at(part, 0, lead + dim)
         if not tiled:
-            return moved
-        shape = moved.shape
+            return dim_first
+        shape = dim_first.shape
         at = lead + dim
-        return moved.reshape(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
+        return dim_first.reshape(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
 
     if groups is not None:
         return unmerge_axes(env, fold_groups(front, groups, fold), axes, dims)
@@ -86,12 +86,12 @@ def _turn(env: Env, params: Params, shape: Shape) -> Turn | None:
     n = math.prod(params["sizes"])
     if params.get("groups") is not None or math.prod(shape[d] for d in dims) != n:
         return None
-    merged = [1 if d in dims else size for d, size in enumerate(shape)]
-    merged[at:at] = [n]
+    merged_shape = [1 if d in dims else size for d, size in enumerate(shape)]
+    merged_shape[at:at] = [n]
     if params["tiled"]:
-        merged[at : at + 2] = [n * shape[at]]
+        merged_shape[at : at + 2] = [n * shape[at]]
     order = (*[d for d in range(at) if d not in dims], *dims, *range(at, len(shape)))
-    return Turn(shape, order, tuple(merged))
+    return Turn(shape, order, tuple(merged_shape))
 
 
 def _transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any) -> list[Any]:
@@ -103,12 +103,12 @@ def _transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any) -> li
     return [own if params["tiled"] else do.squeeze(own, dimensions=(params["dim"],))]
 
 
-def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
     """Along the vmap's own axis: the mapped dim becomes a dim of the result, which is no longer mapped."""
-    (x,), (dim,), tiled, at = values, dims, params["tiled"], params["dim"]
+    (x,), (dim,), is_tiled, at = values, dims, params["tiled"], params["dim"]
     if axis not in params["axes"]:
         assert dim is not None
-        if not tiled:  # the gathered dim may come before or after the mapped one
+        if not is_tiled:  # the gathered dim may come before or after the mapped one
             front = full_in_front(size, x, dim)
             return [do.all_gather(front, **{**params, "dim": at + 1})], [0]
         return [do.all_gather(x, **{**params, "dim": shift_position(at, dim)})], [dim]
@@ -116,7 +116,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
     x = full_in_front(size, x, dim)
     if not rest and params.get("groups") is None:
         out = move_dim(x, 0, at)
-        return [merge_dims(out, at) if tiled else out], [None]
+        return [merge_dims(out, at) if is_tiled else out], [None]
     if params.get("groups") is not None:
         require_single_axis("all_gather", axis, params)
     # Gather one axis at a time, minor first: each new dim is major to the previous one.
@@ -136,29 +136,29 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
         x = merge_dims(
             do.all_gather(x, **{**params, "axes": major_ones, "sizes": sizes, "dim": at, "tiled": False}), at
         )
-    return [merge_dims(x, at) if tiled else x], [None]
+    return [merge_dims(x, at) if is_tiled else x], [None]
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
     """Each process receives all parts, directly at their positions in the result."""
-    axes, dim, tiled = params["axes"], params["dim"], params["tiled"]
+    axes, dim, is_tiled = params["axes"], params["dim"], params["tiled"]
     line = line_of(env, axes)
     if not line.crosses or params.get("groups") is not None:
         return gather_across(_kernel)(env, in_types, out_types, params)
     at = env.lead - len(axes) + dim
-    settled, tag = settle_extents(env, in_types[0], axes), tag_of("all_gather", env, in_types, params)
+    settle, tag = settle_extents(env, in_types[0], axes), tag_of("all_gather", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
-        front, dims = front_of(env, settled(x), axes)
+        front, dims = front_of(env, settle(x), axes)
         rest = front.shape[1:]
         out = pool.empty((*rest[:at], line.n, *rest[at:]), front.dtype)
         fill_front(line, front, with_dim_at(out, at, 0), tag)
-        if tiled:
+        if is_tiled:
             out = out.reshape(*rest[:at], line.n * rest[at], *rest[at + 1 :])
         return with_ones(out, dims)
 
-    sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
-    return annotate_sends(run, sent, line.ranks)
+    sent_bytes = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
+    return annotate_sends(run, sent_bytes, line.ranks)
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:

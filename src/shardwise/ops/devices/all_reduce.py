@@ -19,7 +19,7 @@ from shardwise.base.shapes import Ndarray
 from shardwise.ir import AbsorbedReduction, Collective, Equation, ShapedArray, Shown, SmallForm, literal
 from shardwise.ir.axis_scope import checks_variance, is_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.batching import Batched, reduce_dim, require_single_axis
+from shardwise.ops.devices.batching import BatchedValues, reduce_dim, require_single_axis
 from shardwise.ops.devices.declare import define_collective, of_one_device
 from shardwise.ops.devices.each import Operands, combine_members, first_operands, in_groups
 from shardwise.ops.devices.fronts import Groups, fold_groups, merge_axes, unmerge_axes
@@ -144,15 +144,15 @@ def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], kind: str, groups: Gro
     """With checked types the sum has one cotangent, and each device receives it. Without, each device holds a share of it."""
     if groups is not None:
         return [do.all_reduce(ct, axes=axes, kind=kind, groups=groups)]
-    shared = tuple(a for a in axes if not is_checked(a))
+    unchecked_axes = tuple(a for a in axes if not is_checked(a))
     partial = tuple(a for a in axes if a in x.aval.unreduced)
-    checked = tuple(a for a in axes if is_checked(a) and a not in partial)
-    ct = do.all_reduce(ct, axes=shared, kind="sum", groups=None) if shared else ct
+    checked_axes = tuple(a for a in axes if is_checked(a) and a not in partial)
+    ct = do.all_reduce(ct, axes=unchecked_axes, kind="sum", groups=None) if unchecked_axes else ct
     ct = do.pcast(ct, axes=partial, to="reduced") if partial else ct
-    return [do.pvary(ct, axes=checked) if checked else ct]
+    return [do.pvary(ct, axes=checked_axes) if checked_axes else ct]
 
 
-def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
     """Along the vmap's own axis: a reduction over the mapped dim."""
     ((x,), (dim,)), kind, axes = (values, dims), params["kind"], params["axes"]
     if axis not in axes:
@@ -169,14 +169,14 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
     return [do.all_reduce(x, axes=rest, kind=kind, groups=None) if rest else x], [None]
 
 
-def _grouped_reduce(size: int, axis: Any, x: Any, dim: int | None, params: Params) -> Batched:
+def _grouped_reduce(size: int, axis: Any, x: Any, dim: int | None, params: Params) -> BatchedValues:
     if params["axes"] != (axis,):
         require_single_axis("all_reduce", axis, params)
     rows = do.split(full_in_front(size, x, dim), sizes=(1,) * size, axis=0)
     out: list[Any] = [None] * size
     for group in params["groups"]:
-        joined = do.concatenate(*[rows[i] for i in group], dimension=0)
-        total = reduce_dim(params["kind"], joined, 0)
+        joined_rows = do.concatenate(*[rows[i] for i in group], dimension=0)
+        total = reduce_dim(params["kind"], joined_rows, 0)
         for i in group:
             out[i] = full_in_front(1, total, None)
     return [do.concatenate(*out, dimension=0)], [0]
@@ -194,29 +194,31 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     if not line.crosses:
         return lambda x: _kernel(env, x, **params)
     aval = in_types[0]
-    varying = tuple(a for a in axes if a in varying_axes(aval))
-    copies = math.prod(env.size(a) for a in axes if a not in varying)
-    dims = tuple(env.dim(a) for a in varying)
+    differing_axes = tuple(a for a in axes if a in varying_axes(aval))
+    copies = math.prod(env.size(a) for a in axes if a not in differing_axes)
+    dims = tuple(env.dim(a) for a in differing_axes)
     monoid = MONOIDS[kind]
-    counted = monoid.repeated is not None
-    settled = settle_extents(env, aval, varying)
-    reduced, sent, between = _make_reduction(env, varying, kind, aval, tag_of("all_reduce", env, in_types, params))
-    if copies == 1 and all(env.extent(a) == 1 for a in varying):
-        return annotate_sends(lambda x: reduced(settled(x)), sent, between)
+    counts_copies = monoid.repeated is not None
+    settle = settle_extents(env, aval, differing_axes)
+    reduction, sent_bytes, between = _make_reduction(
+        env, differing_axes, kind, aval, tag_of("all_reduce", env, in_types, params)
+    )
+    if copies == 1 and all(env.extent(a) == 1 for a in differing_axes):
+        return annotate_sends(lambda x: reduction(settle(x)), sent_bytes, between)
 
     def run(x: Ndarray) -> Ndarray:
-        x = settled(x)
+        x = settle(x)
         here = tuple(d for d in dims if x.shape[d] != 1)
-        alike = math.prod(env.extent(a) for a, d in zip(varying, dims, strict=True) if x.shape[d] == 1)
-        own = _entries(x, here) if between and (alike == 1 or not counted) else None
+        alike = math.prod(env.extent(a) for a, d in zip(differing_axes, dims, strict=True) if x.shape[d] == 1)
+        own = _entries(x, here) if between and (alike == 1 or not counts_copies) else None
         if own is not None:
-            out = reduced(*own)
+            out = reduction(*own)
         else:
             out = monoid.over(x, here, keepdims=True) if here else x
-            out = reduced(monoid.times(out, alike))
+            out = reduction(monoid.times(out, alike))
         return monoid.times(out, copies)
 
-    return annotate_sends(run, sent, between)
+    return annotate_sends(run, sent_bytes, between)
 
 
 def _entries(x: Ndarray, dims: tuple[int, ...]) -> list[Ndarray] | None:
@@ -224,15 +226,15 @@ def _entries(x: Ndarray, dims: tuple[int, ...]) -> list[Ndarray] | None:
     if not dims or x.nbytes < _LARGE:
         return None
     take: list[Any] = [slice(None)] * x.ndim
-    found = []
+    dense_parts = []
     for at in itertools.product(*[range(x.shape[d]) for d in dims]):
         for d, i in zip(dims, at, strict=True):
             take[d] = slice(i, i + 1)
         part = x[tuple(take)]
-        if not part.flags.c_contiguous or len(found) == _MOST:
+        if not part.flags.c_contiguous or len(dense_parts) == _MOST:
             return None
-        found.append(part)
-    return found
+        dense_parts.append(part)
+    return dense_parts
 
 
 def _make_reduction(
@@ -268,14 +270,14 @@ def sum_across(kernel: Kernel, compiled: Across, kind: str = "sum") -> Across:
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
         axes = params["sum_axes"]
         aval = out_types[0]
-        settled = settle_extents(env, aval, axes)
-        reduced, sent, between = _make_reduction(
+        settle = settle_extents(env, aval, axes)
+        reduction, sent_bytes, between = _make_reduction(
             env, axes, kind, aval, tag_of(kind, env, (*in_types, *out_types), {"axes": axes})
         )
         if all(env.extent(a) == 1 for a in axes):
             alone = compiled(env, in_types, out_types, {**params, "sum_axes": ()})
-            return annotate_sends(lambda *blocks: reduced(settled(alone(*blocks))), sent, between)
-        return annotate_sends(lambda *blocks: reduced(settled(kernel(env, *blocks, **params))), sent, between)
+            return annotate_sends(lambda *blocks: reduction(settle(alone(*blocks))), sent_bytes, between)
+        return annotate_sends(lambda *blocks: reduction(settle(kernel(env, *blocks, **params))), sent_bytes, between)
 
     return across
 

@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, ShapedArray, SmallForm
 from shardwise.ir.op import Params
-from shardwise.ops.devices.batching import Batched, require_single_axis, split_dim
+from shardwise.ops.devices.batching import BatchedValues, require_single_axis, split_dim
 from shardwise.ops.devices.declare import define_collective, of_one_device
 from shardwise.ops.devices.lines import own_entries
 from shardwise.ops.devices.rules import moved_dim_rule
@@ -56,7 +56,7 @@ def _transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
     return [do.all_gather(ct, tiled=True, groups=None, invariant=True, **params)]
 
 
-def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
     """Along the vmap's own axis: each element of the mapped dim keeps its own part."""
     (x,), (dim,), at = values, dims, params["dim"]
     x = full_in_front(size, x, dim)

@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Collective, Equation, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.batching import Batched, merge_dims, move_dim, require_single_axis, split_dim
+from shardwise.ops.devices.batching import BatchedValues, merge_dims, move_dim, require_single_axis, split_dim
 from shardwise.ops.devices.declare import define_collective, of_one_device
 from shardwise.ops.devices.each import Operands, first_operands, in_groups, parts
 from shardwise.ops.devices.fronts import Groups, Turn, compile_turn, merge_axes, unmerge_axes
@@ -98,41 +98,41 @@ def _kernel(
 
 
 def _turn(env: Env, params: Params, shape: Shape) -> Turn | None:
-    dims, sizes, tiled = [env.dim(a) for a in params["axes"]], params["sizes"], params["tiled"]
+    dims, sizes, is_tiled = [env.dim(a) for a in params["axes"]], params["sizes"], params["tiled"]
     n, lead = math.prod(sizes), env.lead
     if params.get("groups") is not None or math.prod(shape[d] for d in dims) != n:
         return None
     at, to = lead + params["split"], lead + params["concat"]
-    left = (shape[at] // n,) if tiled else ()  # what each device gets of the split dim
+    left = (shape[at] // n,) if is_tiled else ()  # each device's part of the split dim
     parts = dict(zip(dims, range(at, at + len(sizes)), strict=True))
     after = range(at + len(sizes), len(shape) + len(sizes) - 1 + len(left))
     own = [*range(lead, at), *after]  # the dims of a shard, as they are cut
-    merged = [*shape[:at], *left, *shape[at + 1 :]]
-    merged[to:to] = [n]
-    if tiled:
-        merged[to : to + 2] = [n * merged[to + 1]]
+    merged_shape = [*shape[:at], *left, *shape[at + 1 :]]
+    merged_shape[to:to] = [n]
+    if is_tiled:
+        merged_shape[to : to + 2] = [n * merged_shape[to + 1]]
     order = (*[parts.get(d, d) for d in range(lead)], *own[: to - lead], *dims, *own[to - lead :])
-    return Turn((*shape[:at], *sizes, *left, *shape[at + 1 :]), order, tuple(merged))
+    return Turn((*shape[:at], *sizes, *left, *shape[at + 1 :]), order, tuple(merged_shape))
 
 
 def _transpose(ct: Any, x: Any, *, split: int, concat: int, **params: Any) -> list[Any]:
     return [do.all_to_all(ct, split=concat, concat=split, **params)]
 
 
-def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
     """Along the vmap's own axis: swap the mapped dim with the split dim."""
-    (x,), (dim,), split, concat, tiled = values, dims, params["split"], params["concat"], params["tiled"]
+    (x,), (dim,), split, concat, is_tiled = values, dims, params["split"], params["concat"], params["tiled"]
     x = full_in_front(size, x, dim)
     if axis not in params["axes"]:
         return [do.all_to_all(x, **{**params, "split": split + 1, "concat": concat + 1})], [0]
     if params["axes"] != (axis,) and params.get("groups") is None:
         return [_one_by_one(size, axis, x, params)], [0]
     require_single_axis("all_to_all", axis, params)
-    if tiled:
+    if is_tiled:
         x = split_dim(x, split + 1, size)  # (source, ..., destination, part, ...)
     x = move_dim(x, split + 1, 0)  # (destination, source, ..., rest)
     x = move_dim(x, 1, concat + 1)
-    return [merge_dims(x, concat + 1) if tiled else x], [0]
+    return [merge_dims(x, concat + 1) if is_tiled else x], [0]
 
 
 def _one_by_one(size: int, axis: Any, x: Any, params: Params) -> Any:
@@ -140,12 +140,12 @@ def _one_by_one(size: int, axis: Any, x: Any, params: Params) -> Any:
 
     In each the parts change places: for the vmap's with the elements, for the others with the devices.
     """
-    axes, sizes, tiled = params["axes"], params["sizes"], params["tiled"]
+    axes, sizes, is_tiled = params["axes"], params["sizes"], params["tiled"]
     at = axes.index(axis)
     before, after = sizes[:at], sizes[at + 1 :]
     split, concat = params["split"] + 1, params["concat"] + 1
     cut = (math.prod(before), size, math.prod(after))
-    rest = (x.shape[split] // math.prod(cut),) if tiled else ()
+    rest = (x.shape[split] // math.prod(cut),) if is_tiled else ()
     shape = (*x.shape[:split], *cut, *rest, *x.shape[split + 1 :])
     x = do.reshape(x, new_sizes=shape, out_sharding=None)
     for names, ns, dim in ((axes[:at], before, split), (axes[at + 1 :], after, split + 2)):
@@ -155,9 +155,9 @@ def _one_by_one(size: int, axis: Any, x: Any, params: Params) -> Any:
     sources, others = [split, split + 1, split + 2], [d for d in range(x.ndim) if not split <= d <= split + 2]
     others[concat:concat] = sources
     x = do.transpose(x, permutation=tuple(others))
-    kept = x.shape[concat + 3] if tiled else 1
-    last = x.shape[concat + 4 :] if tiled else x.shape[concat + 3 :]
-    return do.reshape(x, new_sizes=(*x.shape[:concat], math.prod(cut) * kept, *last), out_sharding=None)
+    kept_size = x.shape[concat + 3] if is_tiled else 1
+    last = x.shape[concat + 4 :] if is_tiled else x.shape[concat + 3 :]
+    return do.reshape(x, new_sizes=(*x.shape[:concat], math.prod(cut) * kept_size, *last), out_sharding=None)
 
 
 def _exchange_order(rank: int, a: int, b: int) -> tuple[int, ...]:
@@ -168,7 +168,7 @@ def _exchange_order(rank: int, a: int, b: int) -> tuple[int, ...]:
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
     """Each pair of processes exchanges the parts for the other's devices."""
-    axes, split, concat, tiled = params["axes"], params["split"], params["concat"], params["tiled"]
+    axes, split, concat, is_tiled = params["axes"], params["split"], params["concat"], params["tiled"]
     line = line_of(env, axes)
     views = all(isinstance(s, slice) for s in line.slices)
     if not line.crosses or params.get("groups") is not None or not views:
@@ -177,25 +177,25 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     count, m, me = len(line.ranks), len(line.mine), line.me
     others = [k for k in range(count) if k != me]
     lengths = sorted({(len(a), len(b)) for a in line.members for b in line.members})
-    settled, tag = settle_extents(env, in_types[0], axes), tag_of("all_to_all", env, in_types, params)
+    settle, tag = settle_extents(env, in_types[0], axes), tag_of("all_to_all", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
-        front, dims = front_of(env, settled(x), axes)
+        front, dims = front_of(env, settle(x), axes)
         at, to = 1 + lead + split, lead + concat
-        if tiled:
+        if is_tiled:
             shape = front.shape
             front = front.reshape(*shape[:at], line.n, shape[at] // line.n, *shape[at + 1 :])
-        sent = with_dim_at(front, at, 0)  # (destination, own source, loops..., rest)
-        rest = sent.shape[2:]
-        out = pool.empty((m, *rest[:to], line.n, *rest[to:]), sent.dtype)
-        got = with_dim_at(out, 1 + to, 1)  # (own destination, source, loops..., rest)
-        sends = [(k, sent[line.slices[k]]) for k in others]
-        takes = [(k, me - (me > k), got[:, line.slices[k]]) for k in others]
-        got[:, line.slices[me]] = sent[line.slices[me]]
+        send_block = with_dim_at(front, at, 0)  # (destination, own source, loops..., rest)
+        rest = send_block.shape[2:]
+        out = pool.empty((m, *rest[:to], line.n, *rest[to:]), send_block.dtype)
+        receive_block = with_dim_at(out, 1 + to, 1)  # (own destination, source, loops..., rest)
+        sends = [(k, send_block[line.slices[k]]) for k in others]
+        takes = [(k, me - (me > k), receive_block[:, line.slices[k]]) for k in others]
+        receive_block[:, line.slices[me]] = send_block[line.slices[me]]
         the_world().link(line.ranks).swap(
-            sends, takes, count - 1, [(*pair, *rest) for pair in lengths], sent.itemsize, tag
+            sends, takes, count - 1, [(*pair, *rest) for pair in lengths], send_block.itemsize, tag
         )
-        if tiled:
+        if is_tiled:
             out = out.reshape(m, *rest[:to], line.n * rest[to], *rest[to + 1 :])
         return back_from(env, out, axes, dims)
 
@@ -203,20 +203,20 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
-    tiled = params["tiled"]
-    join = np.concatenate if tiled else np.stack
+    is_tiled = params["tiled"]
+    join = np.concatenate if is_tiled else np.stack
 
     def fold(xs: list[Ndarray]) -> list[Ndarray]:
-        sent = [parts(x, len(xs), params["split"], tiled) for x in xs]
-        return [join([pieces[to] for pieces in sent], params["concat"]) for to in range(len(xs))]
+        pieces_by_source = [parts(x, len(xs), params["split"], is_tiled) for x in xs]
+        return [join([pieces[to] for pieces in pieces_by_source], params["concat"]) for to in range(len(xs))]
 
     return in_groups(first_operands(operands), params, fold)
 
 
 def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     axes = eqn.params["axes"]
-    named = {"axis_name": axes[0]} if len(axes) == 1 else {}
-    return {**shown, **named, "axis_index_groups": eqn.params.get("groups")}
+    axis_param = {"axis_name": axes[0]} if len(axes) == 1 else {}
+    return {**shown, **axis_param, "axis_index_groups": eqn.params.get("groups")}
 
 
 all_to_all_op = define_collective(

@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.ir import Collective, Equation, ShapedArray, Shown, SmallForm
 from shardwise.ir.axis_scope import AXIS_ENV, SPMD_AXES
 from shardwise.ir.op import Params
-from shardwise.ops.devices.batching import Batched
+from shardwise.ops.devices.batching import BatchedValues
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.rules.derivative import do, later, repeated_sharding
 from shardwise.ops.rules.out_sharding import in_context
@@ -22,12 +22,12 @@ def _type(*, axes: tuple[str, ...]) -> ShapedArray:
     return ShapedArray((), np.dtype(np.int32), vma=frozenset(axes))
 
 
-def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
     """Along the vmap's own axis: an iota along the mapped dim."""
     axes = params["axes"]
-    counted = np.dtype(np.int32)  # the dtype of the value that it is compared with
-    split = repeated_sharding(size, in_context(ShapedArray((), counted)), SPMD_AXES.get())
-    own = do.iota(dtype=counted, shape=(size,), dimension=0, out_sharding=split)
+    count_dtype = np.dtype(np.int32)  # the dtype of the value that it is compared with
+    split = repeated_sharding(size, in_context(ShapedArray((), count_dtype)), SPMD_AXES.get())
+    own = do.iota(dtype=count_dtype, shape=(size,), dimension=0, out_sharding=split)
     if axes == (axis,):
         return [own], [0]
     counts = dict(AXIS_ENV.get())

@@ -37,8 +37,8 @@ def _barrier_kernel(env: Env, *blocks: Ndarray) -> tuple[Ndarray, ...]:
 
 def _barrier_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, list[Any]]:
     live = [t for t in tangents if t is not None]
-    moved = iter(do.optimization_barrier(*live) if live else ())
-    return do.optimization_barrier(*primals), [None if t is None else next(moved) for t in tangents]
+    live_tangents = iter(do.optimization_barrier(*live) if live else ())
+    return do.optimization_barrier(*primals), [None if t is None else next(live_tangents) for t in tangents]
 
 
 def _barrier_transpose(cts: Sequence[Any], *args: Any) -> list[Any]:
@@ -55,8 +55,8 @@ def _barrier_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
 
 
 def _barrier_narrow(params: Params, wanted: Sequence[bool], part_of: PartOf) -> NarrowedEquation:
-    kept = tuple([i for i, w in enumerate(wanted) if w])
-    return NarrowedEquation(params, kept, kept)
+    kept_positions = tuple([i for i, w in enumerate(wanted) if w])
+    return NarrowedEquation(params, kept_positions, kept_positions)
 
 
 optimization_barrier_p = define_op(

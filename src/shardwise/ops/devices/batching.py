@@ -11,7 +11,7 @@ from typing import Any
 from shardwise.ir.op import Params
 from shardwise.ops.rules.derivative import do
 
-Batched = tuple[list[Any], list[int | None]]
+BatchedValues = tuple[list[Any], list[int | None]]
 
 
 def move_dim(x: Any, source: int, target: int) -> Any:
@@ -45,10 +45,10 @@ def require_single_axis(name: str, axis: Any, params: Params) -> None:
         )
 
 
-def pointwise(name: str) -> Callable[..., Batched]:
+def pointwise(name: str) -> Callable[..., BatchedValues]:
     """The batch rule of an op that leaves the dims unchanged; along the vmap's own axis the op is the identity."""
 
-    def batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    def batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
         axes = tuple(a for a in params["axes"] if a != axis)
         out = getattr(do, name)(*values, **{**params, "axes": axes}) if axes else values[0]
         return [out], [dims[0]]

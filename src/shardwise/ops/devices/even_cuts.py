@@ -34,16 +34,16 @@ def even_cuts(
     joins the arrays [own run, ...] of all processes to [run, ...].
     """
     rows, size = keys[0].shape[1:]
-    wanted = np.arange(1, count) * size  # number of elements before each inner cut
+    counts_before = np.arange(1, count) * size  # number of elements before each inner cut
     low = np.zeros((count, rows, 1), np.intp)
     high = np.full_like(low, size)
     most = FIRST
     while (high > low).any():
         step = np.maximum(-(-(high - low) // most), 1)
         at = low[..., None] + np.arange(1, most + 1) * step[..., None] - 1
-        shown = np.minimum(at[mine], size - 1).reshape(len(mine), rows, -1)
-        samples = [gather(np.take_along_axis(k, shown, 2)).reshape(at.shape) for k in keys]
-        low, high = _narrow_windows(samples, at < high[..., None], step, low, high, wanted)
+        sample_places = np.minimum(at[mine], size - 1).reshape(len(mine), rows, -1)
+        samples = [gather(np.take_along_axis(k, sample_places, 2)).reshape(at.shape) for k in keys]
+        low, high = _narrow_windows(samples, at < high[..., None], step, low, high, counts_before)
         most = LATER
     ends = np.zeros((count, rows, 1), np.intp)
     return np.concatenate([ends, low, ends + size], axis=2)
@@ -65,15 +65,15 @@ def _narrow_windows(
 
     # Bounds on the rank of a sample, itself included: at least the elements that the samples up to it stand for; at most these and one
     # less than a step more from each other run.
-    known = sort_along(valid)
+    sorted_valid = sort_along(valid)
     least = low.sum(0)[..., None] + np.cumsum(sort_along(step[..., None] * valid), 2)
     most_of = least + (step - 1).sum(0)[..., None] - sort_along(step[..., None] - 1)
-    before = _last(known & (most_of <= wanted[:, None]))  # [row, cut]: the last sample certainly before the cut
-    behind = _first(~known | (least > wanted[:, None]))  # and the first one certainly after it
-    passed = step * (place <= before[..., None]).sum(3)
+    before = _last(sorted_valid & (most_of <= wanted[:, None]))  # [row, cut]: the last sample certainly before the cut
+    behind = _first(~sorted_valid | (least > wanted[:, None]))  # and the first one certainly after it
+    elements_below = step * (place <= before[..., None]).sum(3)
     ahead = (place < behind[..., None]).sum(3)
     more = ahead < valid.sum(3)
-    return low + passed, np.where(more, low + step * (ahead + 1) - 1, np.broadcast_to(high, ahead.shape))
+    return low + elements_below, np.where(more, low + step * (ahead + 1) - 1, np.broadcast_to(high, ahead.shape))
 
 
 def _last(true: Ndarray) -> Ndarray:

@@ -48,17 +48,17 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return lambda x: _kernel(env, x, **params)
     owner = next(k for k, member in enumerate(line.members) if 0 in member)
     at = list(line.members[owner]).index(0)
-    settled, tag = settle_extents(env, in_types[0], axes), tag_of("first_replica", env, in_types, params)
+    settle, tag = settle_extents(env, in_types[0], axes), tag_of("first_replica", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
-        front, dims = front_of(env, settled(x), axes)
+        front, dims = front_of(env, settle(x), axes)
         takes = [pool.empty((int(k == owner), *front.shape[1:]), front.dtype) for k in range(len(line.ranks))]
         own = front[at : at + 1] if line.me == owner else front[:0]
         the_world().link(line.ranks).all_gather(own, takes, tag)
         return with_ones(takes[owner][0], dims)
 
-    sent = block_bytes(env, in_types[0], axes) * (len(line.ranks) - 1) if line.me == owner else 0
-    return annotate_sends(run, sent, line.ranks)
+    sent_bytes = block_bytes(env, in_types[0], axes) * (len(line.ranks) - 1) if line.me == owner else 0
+    return annotate_sends(run, sent_bytes, line.ranks)
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:

@@ -22,7 +22,7 @@ class Turn(NamedTuple):
 
     cut: Shape
     order: Shape
-    merged: Shape
+    merged_shape: Shape
 
 
 def compile_turn(
@@ -36,12 +36,12 @@ def compile_turn(
 
         def run(x: Ndarray) -> Ndarray:
             try:
-                found = turns[x.shape]
+                shape_turn = turns[x.shape]
             except KeyError:
-                found = turns[x.shape] = turn(env, params, x.shape)
-            if found is None:
+                shape_turn = turns[x.shape] = turn(env, params, x.shape)
+            if shape_turn is None:
                 return kernel(env, x, **params)
-            return x.reshape(found.cut).transpose(found.order).reshape(found.merged)
+            return x.reshape(shape_turn.cut).transpose(shape_turn.order).reshape(shape_turn.merged_shape)
 
         return run
 

@@ -63,14 +63,14 @@ def _type(
 ) -> ShapedArray:
     """The last operand is the fill value. Sources that are not `split` are complete on each device."""
     x = operands[0]
-    varying = frozenset[str]().union(*[t.vma for t in operands])
+    varying_axes = frozenset[str]().union(*[t.vma for t in operands])
     own = frozenset[str]().union(*[t.vma for t, parts in zip(operands, (*split, False), strict=True) if not parts])
     if step:
-        varying |= set(axes)
+        varying_axes |= set(axes)
     else:  # every device has the same window
-        varying = (varying - set(axes)) | own
+        varying_axes = (varying_axes - set(axes)) | own
     shape = (*x.shape[:dim], width, *x.shape[dim + 1 :])
-    return ShapedArray(shape, x.dtype, x.weak_type, vma=varying)
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=varying_axes)
 
 
 def _covering_runs(pieces: Pieces, low: int, high: int) -> Iterator[Run]:
@@ -145,9 +145,9 @@ def _put_together(runs: list[Run], parts: list[Ndarray], like: Ndarray, fill: Nd
     rest = like.shape[fill.ndim :]
     core = at - fill.ndim
     value = fill.reshape(fill.shape + (1,) * len(rest))
-    found, pieces = iter(parts), []
+    parts_left, pieces = iter(parts), []
     for source, _, length in runs:
-        part = value if source is None else next(found)
+        part = value if source is None else next(parts_left)
         pieces.append(np.broadcast_to(part, (*loops, *rest[:core], length, *rest[core + 1 :])))
     return copies.concatenate_blocks(pieces, at, like=like)
 
@@ -165,40 +165,42 @@ class Windows:
     __slots__ = ("_local", "_mine", "counts", "fan", "own", "sends", "takes")
 
     def __init__(self, line: Line, local: int, source: int, step: int, start: int, width: int, pieces: Pieces) -> None:
-        owned = [_positions(member, local) for member in line.members]
-        wanted = []
+        owned_positions = [_positions(member, local) for member in line.members]
+        needed_positions = []
         for member in line.members:
-            found = [np.zeros(0, np.int64)]
+            window_positions = [np.zeros(0, np.int64)]
             for s, first, place, length in pieces:
                 if s == source:
                     at = (step * member[:, None] + start + np.arange(width)).ravel() - place
-                    found.append(at[(at >= 0) & (at < length)] + first)
-            wanted.append(np.unique(np.concatenate(found)))
+                    window_positions.append(at[(at >= 0) & (at < length)] + first)
+            needed_positions.append(np.unique(np.concatenate(window_positions)))
         me = line.me
-        self.own = owned[me]
+        self.own = owned_positions[me]
         self._local = local
         self._mine = {int(q): i for i, q in enumerate(line.mine)}
         messages: dict[int, list[tuple[int, np.ndarray]]] = {}
-        for k, held in enumerate(owned):
-            shared = [(to, np.intersect1d(held, needed)) for to, needed in enumerate(wanted) if to != k]
-            messages[k] = [(to, at) for to, at in shared if at.size]
+        for k, own_positions in enumerate(owned_positions):
+            shared_positions = [
+                (to, np.intersect1d(own_positions, needs)) for to, needs in enumerate(needed_positions) if to != k
+            ]
+            messages[k] = [(to, at) for to, at in shared_positions if at.size]
         self.sends = messages[me]
-        self.takes = [(k, i, at) for k, sent in messages.items() for i, (to, at) in enumerate(sent) if to == me]
+        self.takes = [(k, i, at) for k, sends in messages.items() for i, (to, at) in enumerate(sends) if to == me]
         self.fan = max(map(len, messages.values()))
-        self.counts = sorted({at.size for sent in messages.values() for _, at in sent})
+        self.counts = sorted({at.size for sends in messages.values() for _, at in sends})
 
     def pieces_of(self, first: int, length: int) -> Iterator[tuple[int, int | None, int, int]]:
         """Positions [first, first + length) by their location: (offset, take or None for own rows, row there, number of rows)."""
-        done = 0
-        while done < length:
-            device, inside = divmod(first + done, self._local)
-            count = min(length - done, self._local - inside)
+        offset = 0
+        while offset < length:
+            device, inside = divmod(first + offset, self._local)
+            count = min(length - offset, self._local - inside)
             if device in self._mine:
-                yield done, None, self._mine[device] * self._local + inside, count
+                yield offset, None, self._mine[device] * self._local + inside, count
             else:
-                take = next(j for j, (_, _, at) in enumerate(self.takes) if (at == first + done).any())
-                yield done, take, int(np.searchsorted(self.takes[take][2], first + done)), count
-            done += count
+                take = next(j for j, (_, _, at) in enumerate(self.takes) if (at == first + offset).any())
+                yield offset, take, int(np.searchsorted(self.takes[take][2], first + offset)), count
+            offset += count
 
 
 def _positions(member: np.ndarray, local: int) -> np.ndarray:
@@ -221,7 +223,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return lambda *blocks: _kernel(env, *blocks, **params)
     own_parts = line.mine if step else line.mine[:1]
     at = 1 + env.lead - len(axes) + dim  # the dim's position once the parts are in front
-    settled = [settle_extents(env, t, axes) for t in in_types]
+    settlers = [settle_extents(env, t, axes) for t in in_types]
     rims = [
         _windows(env, axes, t.shape[dim], s, step, start, width, pieces) if parts else None
         for s, (t, parts) in enumerate(zip(in_types, split, strict=False))
@@ -236,29 +238,29 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
             if source is None or rim is None:
                 writes.append((j, place, length, source, None, first))
             else:
-                found = rim.pieces_of(first, length)
-                writes += [(j, place + done, count, source, take, row) for done, take, row, count in found]
+                window_pieces = rim.pieces_of(first, length)
+                writes += [(j, place + offset, count, source, take, row) for offset, take, row, count in window_pieces]
             place += length
 
     def run(*blocks: Ndarray) -> Ndarray:
         rows, loops = [], []
         for s, x in enumerate(blocks[:-1]):
-            front, _ = front_of(env, settled[s](x), axes)
-            moved = with_dim_at(with_dim_at(front, at, 0), 1, 0)  # (part, position in it, loops..., rest)
-            rows.append(moved.reshape(-1, *moved.shape[2:]) if split[s] else moved)
-            loops.append(moved.shape[2:])
-        filling, dims = front_of(env, settled[-1](blocks[-1]), axes)
-        rest = loops[0][filling.ndim - 1 :]
-        lead = np.broadcast_shapes(filling.shape[1:], *[m[: filling.ndim - 1] for m in loops])
-        received = [e.run(line, of) if e is not None else [] for e, of in zip(exchanges, rows, strict=True)]
+            front, _ = front_of(env, settlers[s](x), axes)
+            part_first = with_dim_at(with_dim_at(front, at, 0), 1, 0)  # (part, position in it, loops..., rest)
+            rows.append(part_first.reshape(-1, *part_first.shape[2:]) if split[s] else part_first)
+            loops.append(part_first.shape[2:])
+        fill_front, dims = front_of(env, settlers[-1](blocks[-1]), axes)
+        rest = loops[0][fill_front.ndim - 1 :]
+        lead = np.broadcast_shapes(fill_front.shape[1:], *[m[: fill_front.ndim - 1] for m in loops])
+        received_rows = [e.run(line, of) if e is not None else [] for e, of in zip(exchanges, rows, strict=True)]
         out = pool.empty((len(own_parts), width, *lead, *rest), blocks[0].dtype)
         for j, place, count, source, take, row in writes:
             into = out[j, place : place + count]
             if source is None:
-                value: Any = filling[j]
+                value: Any = fill_front[j]
                 into[...] = value.reshape(value.shape + (1,) * len(rest))
             elif take is not None:
-                into[...] = received[source][take][row : row + count]
+                into[...] = received_rows[source][take][row : row + count]
             elif split[source]:
                 into[...] = rows[source][row : row + count]
             else:
@@ -266,11 +268,11 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         front = with_dim_at(with_dim_at(out, 0, 1), 0, at)
         return back_from(env, front, axes, dims) if step else with_ones(front[0], dims)
 
-    sent = 0
+    sent_bytes = 0
     for t, rim in zip(in_types, rims, strict=False):
         if rim is not None:
-            sent += block_bytes(env, t, axes) // max(t.shape[dim], 1) * sum(where.size for _, where in rim.sends)
-    return annotate_sends(run, sent, line.ranks)
+            sent_bytes += block_bytes(env, t, axes) // max(t.shape[dim], 1) * sum(where.size for _, where in rim.sends)
+    return annotate_sends(run, sent_bytes, line.ranks)
 
 
 class _Exchange:
@@ -283,11 +285,11 @@ class _Exchange:
     def run(self, line: Line, rows: Ndarray) -> list[Ndarray]:
         """Exchange the messages and return the rows of each take."""
         rims, rest = self._rims, rows.shape[1:]
-        got = [(k, place, pool.empty((at.size, *rest), rows.dtype)) for k, place, at in rims.takes]
-        sent: list[tuple[int, Ndarray]] = [(k, rows[of]) for k, of in self._sends]
+        receives = [(k, place, pool.empty((at.size, *rest), rows.dtype)) for k, place, at in rims.takes]
+        sends: list[tuple[int, Ndarray]] = [(k, rows[of]) for k, of in self._sends]
         shapes = [(count, *rest) for count in rims.counts]
-        the_world().link(line.ranks).swap(sent, got, rims.fan, shapes, rows.itemsize, self._tag)
-        return [rows for _, _, rows in got]
+        the_world().link(line.ranks).swap(sends, receives, rims.fan, shapes, rows.itemsize, self._tag)
+        return [rows for _, _, rows in receives]
 
 
 # -- as others see it ------------------------------------------------------------------------------------------------------
@@ -298,7 +300,7 @@ def _bytes_sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> in
     dim, n = params["dim"], math.prod(sizes.get(a, 1) for a in params["axes"])
     device = np.arange(n)
     begin = params["step"] * device + params["start"]
-    got = np.zeros(n, np.int64)
+    received_bytes = np.zeros(n, np.int64)
     for source, first, place, length in params["pieces"]:
         if not params["split"][source]:
             continue
@@ -307,8 +309,8 @@ def _bytes_sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> in
         low = np.maximum(begin, place) - place + first
         high = np.minimum(begin + params["width"], place + length) - place + first
         own = np.minimum(high, (device + 1) * local) - np.maximum(low, device * local)
-        got += (np.maximum(high - low, 0) - np.maximum(own, 0)) * (aval.nbytes // max(local, 1))
-    return int(got.max())
+        received_bytes += (np.maximum(high - low, 0) - np.maximum(own, 0)) * (aval.nbytes // max(local, 1))
+    return int(received_bytes.max())
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
@@ -346,12 +348,12 @@ def _boxes(eqn: Equation) -> tuple[tuple[int, ...], list[Box]] | None:
     out = eqn.outputs[0].aval.shape
     put = lambda shape, n: (*shape[:dim], n, *shape[dim + 1 :])  # noqa: E731
     origin = (0,) * len(out)
-    found: list[Box] = []
+    boxes: list[Box] = []
     for source, first, place, length in pieces:
         low, high = max(place, begin), min(place + length, begin + size)
         if low < high:
-            found.append(Box(source, put(origin, first + low - place), put(origin, low - begin), put(out, high - low)))
-    return put(out, size), found
+            boxes.append(Box(source, put(origin, first + low - place), put(origin, low - begin), put(out, high - low)))
+    return put(out, size), boxes
 
 
 def without_gaps(params: Params) -> tuple[Params, int]:
@@ -361,12 +363,12 @@ def without_gaps(params: Params) -> tuple[Params, int]:
     width, begin, split = params["width"], params["start"], params["split"]
     if params["step"] != width:
         return params, 0
-    at, found, rows = begin, list[Piece](), 0
+    at, pieces, rows = begin, list[Piece](), 0
     for source, first, length in _covering_runs(params["pieces"], begin, begin + width * math.prod(params["sizes"])):
-        found.append((len(split) if source is None else source, first, at, length))
+        pieces.append((len(split) if source is None else source, first, at, length))
         rows = max(rows, length) if source is None else rows
         at += length
-    return {**params, "pieces": tuple(found), "split": (*split, False)}, rows
+    return {**params, "pieces": tuple(pieces), "split": (*split, False)}, rows
 
 
 halo_exchange = define_collective(

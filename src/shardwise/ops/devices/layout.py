@@ -18,13 +18,13 @@ from shardwise.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 def spec_axes(sharding: Sharding, ndim: int) -> tuple[DimAxes, tuple[bool, ...]]:
     """Per dim, the mesh axes in a NamedSharding's spec, and whether the dim is UNCONSTRAINED."""
     dims: list[tuple[str, ...]] = []
-    opened: list[bool] = []
+    open_dims: list[bool] = []
     for entry in sharding.spec.partitions if isinstance(sharding, NamedSharding) else ():
         free = entry is PartitionSpec.UNCONSTRAINED
         dims.append(() if entry is None or free else (entry,) if isinstance(entry, str) else tuple(entry))
-        opened.append(free)
-    missing = ndim - len(dims)
-    return (*dims, *((),) * missing), (*opened, *(False,) * missing)
+        open_dims.append(free)
+    missing_dims = ndim - len(dims)
+    return (*dims, *((),) * missing_dims), (*open_dims, *(False,) * missing_dims)
 
 
 def _divisible(shape: tuple[int, ...], dims: DimAxes, mesh: Any) -> DimAxes:
@@ -39,10 +39,10 @@ def _layout_on_grid(params: Params, grid: Any, in_types: Types, out_types: Types
     sharding: Sharding = params["sharding"]
     ndim = in_types[0].ndim
     if isinstance(sharding, NamedSharding):
-        dims, opened = spec_axes(sharding, ndim)
+        dims, open_dims = spec_axes(sharding, ndim)
         mesh = sharding.mesh
         whole = _divisible(in_types[0].shape, dims, mesh)
-        return {**params, "dims": grid.rename(mesh.axis_names, mesh.axis_sizes, whole), "open": opened}
+        return {**params, "dims": grid.rename(mesh.axis_names, mesh.axis_sizes, whole), "open": open_dims}
     tiling = sharding.tiling(ndim)
     dims = ((),) * ndim if tiling is None else grid.dims_of(tiling)
     return {**params, "dims": dims, "open": (False,) * ndim}
@@ -109,10 +109,10 @@ def _reshard_type(
     explicit = set(sharding.mesh.explicit_axes)
     mesh: Any = sharding.mesh if explicit else None
     spec = tuple(tuple(a for a in axes if a in explicit) for axes in dims)
-    unreduced = frozenset(getattr(sharding.spec, "unreduced", ()) or ())
-    reduced = frozenset(getattr(sharding.spec, "reduced", ()) or ())
+    unreduced_axes = frozenset(getattr(sharding.spec, "unreduced", ()) or ())
+    reduced_axes = frozenset(getattr(sharding.spec, "reduced", ()) or ())
     return ShapedArray(
-        x.shape, x.dtype, x.weak_type, mesh=mesh, spec=spec, vma=x.vma, unreduced=unreduced, reduced=reduced
+        x.shape, x.dtype, x.weak_type, mesh=mesh, spec=spec, vma=x.vma, unreduced=unreduced_axes, reduced=reduced_axes
     )
 
 
@@ -198,8 +198,10 @@ reshard_op = define_op(
 def _device_put_jvp(primals: Any, tangents: Any, *, target: Any, src: tuple[Any, ...]) -> tuple[Any, Any]:
     """`src` is the operand's placement, if known; the cotangent returns to it."""
     (x,), (t,) = primals, tangents
-    known = src or (() if isinstance(x, Tracer) else (x.sharding,))
-    return do.device_put(x, target=target, src=known), None if t is None else do.device_put(t, target=target, src=known)
+    sources = src or (() if isinstance(x, Tracer) else (x.sharding,))
+    return do.device_put(x, target=target, src=sources), None if t is None else do.device_put(
+        t, target=target, src=sources
+    )
 
 
 def _device_put_transpose(ct: Any, x: Any, *, target: Any, src: tuple[Any, ...]) -> list[Any]:

@@ -71,11 +71,11 @@ class Line:
 
 def as_slice(positions: Any) -> slice | list[int]:
     """An index that selects ascending positions: a slice if they are evenly spaced, so that indexing gives a view."""
-    found = [int(p) for p in positions]
-    step = found[1] - found[0] if len(found) > 1 else 1
-    if found and step > 0 and found == list(range(found[0], found[0] + step * len(found), step)):
-        return slice(found[0], found[-1] + 1, step)
-    return found
+    numbers = [int(p) for p in positions]
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+    if numbers and step > 0 and numbers == list(range(numbers[0], numbers[0] + step * len(numbers), step)):
+        return slice(numbers[0], numbers[-1] + 1, step)
+    return numbers
 
 
 @recent(4096)
@@ -126,14 +126,14 @@ def settle_extents(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callab
 
     Blocks that are sent need this: their extents must be the same on all processes.
     """
-    wanted = [
+    wanted_extents = [
         (d, env.extent(a) if a in varying_axes(aval) else 1)
         for d, a in enumerate(env.axis_names)
         if a not in axes and env.extent(a) != 1
     ]
 
     def settle_block(block: Ndarray) -> Ndarray:
-        for d, n in wanted:
+        for d, n in wanted_extents:
             if block.shape[d] != n:
                 block = expand_dim(block, d, n) if n != 1 else block[(slice(None),) * d + (slice(0, 1),)]
         return block
@@ -172,8 +172,8 @@ def annotate_sends(run: AnyKernel, sent: int, ranks: tuple[int, ...]) -> AnyKern
 
 def tag_of(what: str, env: Env, types: Types, params: Params) -> int:
     """The tag of an exchange, the same on all processes."""
-    shown = [f"{k}={v}" for k, v in sorted(params.items())]
-    return number_of(" ".join([what, str(env.axis_sizes), *[t.str_short() for t in types], *shown]))
+    param_texts = [f"{k}={v}" for k, v in sorted(params.items())]
+    return number_of(" ".join([what, str(env.axis_sizes), *[t.str_short() for t in types], *param_texts]))
 
 
 def gather_across(kernel: Kernel) -> Across:
@@ -185,16 +185,16 @@ def gather_across(kernel: Kernel) -> Across:
         whole = whole_env(env, axes)
         if not line.crosses:
             return lambda *blocks: kernel(env, *blocks, **params)
-        settled, tag = settle_extents(env, in_types[0], axes), tag_of("gather", env, in_types, params)
+        settle, tag = settle_extents(env, in_types[0], axes), tag_of("gather", env, in_types, params)
 
         def run(x: Ndarray, *more: Ndarray) -> Ndarray:
-            front, dims = front_of(env, settled(x), axes)
+            front, dims = front_of(env, settle(x), axes)
             every = pool.empty((line.n, *front.shape[1:]), front.dtype)
             fill_front(line, front, every, tag)
             return own_part(env, kernel(whole, back_from(whole, every, axes, dims), *more, **params), axes)
 
-        sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
-        return annotate_sends(run, sent, line.ranks)
+        sent_bytes = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
+        return annotate_sends(run, sent_bytes, line.ranks)
 
     return across
 

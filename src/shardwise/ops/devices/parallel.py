@@ -55,12 +55,12 @@ def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
     scope = axes_in_scope()
     for name in names:
         if name not in scope:
-            known = (
+            axes_text = (
                 f"axes in scope: {', '.join(map(repr, scope))}"
                 if scope
                 else "no axes are in scope: call it inside shard_map"
             )
-            text = f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}."
+            text = f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {axes_text}."
             raise about("unbound-axis", NameError(text + did_you_mean(name, scope)))
     if len(set(names)) != len(names):
         raise ValueError(f"{api} got an axis name twice: {names}. Name each axis once.")
@@ -99,20 +99,20 @@ def _groups(groups: Any, n: int, api: str, equal: bool) -> tuple[tuple[int, ...]
 
 def _make_varying(x: Array, names: Axes) -> Array:
     """`x`, typed as varying over the axes: those that its type lacks are added to it."""
-    missing = tuple(a for a in names if a not in x.aval.vma)
-    if not missing or len(missing) == len(names) or not checks_variance():
+    missing_axes = tuple(a for a in names if a not in x.aval.vma)
+    if not missing_axes or len(missing_axes) == len(names) or not checks_variance():
         return x  # the op adds all of them
-    return bind(pvary_op, x, axes=missing)
+    return bind(pvary_op, x, axes=missing_axes)
 
 
 def _check_sum_axes(x: Array, names: Axes, api: str) -> Array:
     """`x`, checked: with checked types, a sum refuses a value that varies over only some of the axes."""
-    missing = [a for a in names if a not in x.aval.vma]
-    if missing and len(missing) != len(names) and checks_variance():
+    missing_axes = [a for a in names if a not in x.aval.vma]
+    if missing_axes and len(missing_axes) != len(names) and checks_variance():
         raise ValueError(
             f"jax.lax.{api} can only accept axis_name which corresponds to one of varying, unreduced, reduced or invarying state "
-            f"of the input. Got input type {x.aval}, axes {names}: it varies over {sorted(set(names) - set(missing))} but not "
-            f"over {missing}. Cast it with pcast(x, {tuple(missing)!r}, to='varying')."
+            f"of the input. Got input type {x.aval}, axes {names}: it varies over {sorted(set(names) - set(missing_axes))} but not "
+            f"over {missing_axes}. Cast it with pcast(x, {tuple(missing_axes)!r}, to='varying')."
         )
     return x
 
@@ -179,7 +179,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return tree_map(one, x)
 
 
-_SHOWN = [1, 3, 2]  # in the examples
+_EXAMPLE_VALUES = [1, 3, 2]  # in the examples
 
 
 def _extremum(kind: str) -> Callable[..., Any]:
@@ -210,14 +210,14 @@ def _extremum(kind: str) -> Callable[..., Any]:
         return tree_map(one, x)
 
     collective.__name__ = collective.__qualname__ = api
-    least, most = min(_SHOWN), max(_SHOWN)
+    least, most = min(_EXAMPLE_VALUES), max(_EXAMPLE_VALUES)
     collective.__doc__ = f"""The {kind}imum of `x` over the axis `axis_name`, on every device.
 
     Trees are reduced leaf by leaf. `axis_index_groups`: lists of positions along the axis, whose devices work together.
     NameError where there is no such axis.
 
-    >>> jax.vmap(lambda x: lax.{api}(x, "i"), axis_name="i")(jnp.array({_SHOWN}))
-    Array({[most if kind == "max" else least] * len(_SHOWN)}, dtype=int32)
+    >>> jax.vmap(lambda x: lax.{api}(x, "i"), axis_name="i")(jnp.array({_EXAMPLE_VALUES}))
+    Array({[most if kind == "max" else least] * len(_EXAMPLE_VALUES)}, dtype=int32)
     """
     return collective
 
@@ -362,10 +362,10 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """
     names, sizes = checked_axes(axis_name, "ppermute")
     n = math.prod(sizes)
-    expected = "ppermute takes a sequence of pairs, (source, destination)"
-    pairs = tuple(given_items(pair, expected) for pair in given_items(perm, expected))
+    requirement = "ppermute takes a sequence of pairs, (source, destination)"
+    pairs = tuple(given_items(pair, requirement) for pair in given_items(perm, requirement))
     if any(len(pair) != 2 or isinstance(place, str) for pair in pairs for place in pair or [""]):
-        raise TypeError(f"{expected}; got {perm!r}.")
+        raise TypeError(f"{requirement}; got {perm!r}.")
     for s, d in pairs:
         if not (-n <= int(s) < n and -n <= int(d) < n):
             raise ValueError(f"ppermute: pair {(s, d)} is out of range for axis {axis_name!r} of size {n}.")
@@ -419,13 +419,13 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     n = math.prod(sizes)
     if not 0 <= source < n:
         raise ValueError(f"pbroadcast: source={source} is out of range for axis {axis_name!r} of size {n}.")
-    gathered = all_gather(x, axis_name, axis=0)
+    member_values = all_gather(x, axis_name, axis=0)
 
     def row(g: Array) -> Array:
         starts, limits = (source,) + (0,) * (g.ndim - 1), (source + 1, *g.shape[1:])
         return do.squeeze(do.slice(g, start_indices=starts, limit_indices=limits, strides=None), dimensions=(0,))
 
-    return tree_map(row, gathered)
+    return tree_map(row, member_values)
 
 
 def pvary(x: Any, axis_name: Any) -> Any:

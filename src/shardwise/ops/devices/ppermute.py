@@ -13,7 +13,7 @@ import numpy as np
 from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, Equation, Program, ShapedArray, Shown, SmallForm, literal
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.batching import Batched, require_single_axis
+from shardwise.ops.devices.batching import BatchedValues, require_single_axis
 from shardwise.ops.devices.declare import define_collective, of_one_device
 from shardwise.ops.devices.each import Operands, first_operands
 from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
@@ -64,7 +64,7 @@ def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], perm: tuple[tuple[int,
     return [do.ppermute(ct, axes=axes, perm=tuple((dst, src) for src, dst in perm))]
 
 
-def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
     """Along the vmap's own axis: permute the rows of the mapped dim; rows that receive nothing are zero."""
     (x,), (dim,) = values, dims
     if axis not in params["axes"]:
@@ -102,37 +102,39 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     for src, dst in sorted(perm):
         (k, i), (q, j) = owner[src], owner[dst]
         if k != q or k == me:
-            taken, put = (own_from, own_to) if k == q else messages[k].setdefault(q, ([], []))
-            taken.append(i)
+            sources, put = (own_from, own_to) if k == q else messages[k].setdefault(q, ([], []))
+            sources.append(i)
             put.append(j)
-    sends = [(q, as_slice(taken)) for q, (taken, _) in messages[me].items()]
+    sends = [(q, as_slice(sources)) for q, (sources, _) in messages[me].items()]
     takes = [(k, list(of).index(me), as_slice(of[me][1]), len(of[me][1])) for k, of in messages.items() if me in of]
     fan = max(map(len, messages.values()))
-    lengths = sorted({len(taken) for of in messages.values() for taken, _ in of.values()})
-    filled = len(own_to) + sum(n for *_, n in takes) == len(line.mine)
-    settled, tag = settle_extents(env, in_types[0], axes), tag_of("ppermute", env, in_types, params)
+    lengths = sorted({len(sources) for of in messages.values() for sources, _ in of.values()})
+    is_filled = len(own_to) + sum(n for *_, n in takes) == len(line.mine)
+    settle, tag = settle_extents(env, in_types[0], axes), tag_of("ppermute", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
-        front, dims = front_of(env, settled(x), axes)
+        front, dims = front_of(env, settle(x), axes)
         rest = front.shape[1:]
         out = pool.empty(front.shape, front.dtype)
-        if not filled:
+        if not is_filled:
             out[...] = np.zeros((), front.dtype)
-        got = [
+        receives = [
             (k, place, out[to] if isinstance(to, slice) else pool.empty((n, *rest), out.dtype))
             for k, place, to, n in takes
         ]
         shapes = [(n, *rest) for n in lengths]
-        the_world().link(line.ranks).swap([(q, front[of]) for q, of in sends], got, fan, shapes, front.itemsize, tag)
+        the_world().link(line.ranks).swap(
+            [(q, front[of]) for q, of in sends], receives, fan, shapes, front.itemsize, tag
+        )
         if own_to:
             out[own_to] = front[own_from]
-        for (_, _, to, _), (_, _, part) in zip(takes, got, strict=True):
+        for (_, _, to, _), (_, _, part) in zip(takes, receives, strict=True):
             if not isinstance(to, slice):
                 out[to] = part
         return back_from(env, out, axes, dims)
 
-    sent = block_bytes(env, in_types[0], axes) * sum(len(taken) for taken, _ in messages[me].values())
-    return annotate_sends(run, sent, line.ranks)
+    sent_bytes = block_bytes(env, in_types[0], axes) * sum(len(sources) for sources, _ in messages[me].values())
+    return annotate_sends(run, sent_bytes, line.ranks)
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:

@@ -12,7 +12,7 @@ from shardwise.base.shapes import Ndarray
 from shardwise.ir import AbsorbedReduction, Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_slice import all_slice
-from shardwise.ops.devices.batching import Batched, reduce_dim, require_single_axis, split_dim
+from shardwise.ops.devices.batching import BatchedValues, reduce_dim, require_single_axis, split_dim
 from shardwise.ops.devices.declare import define_collective, of_one_device, shown_groups
 from shardwise.ops.devices.each import Operands, combine_members, first_operands, in_groups, parts
 from shardwise.ops.devices.fronts import Groups, merge_axes, unmerge_axes
@@ -97,7 +97,7 @@ def _transpose(ct: Any, x: Any, *, kind: str = "sum", **params: Any) -> list[Any
     return [do.all_gather(ct, invariant=same, **params)]
 
 
-def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
     """Along the vmap's own axis: reduce over the mapped dim; the scattered dim of the result becomes the mapped one."""
     (x,), (dim,), at = values, dims, params["dim"]
     if axis not in params["axes"]:
@@ -110,18 +110,18 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
     """Reduce locally; then each process reduces its part over all processes."""
-    axes, dim, tiled, kind = params["axes"], params["dim"], params["tiled"], params.get("kind", "sum")
+    axes, dim, is_tiled, kind = params["axes"], params["dim"], params["tiled"], params.get("kind", "sum")
     line = line_of(env, axes)
     if not line.crosses or params.get("groups") is not None:
         return gather_across(_kernel)(env, in_types, out_types, params)
     monoid = MONOIDS[kind]
     at = env.lead - len(axes) + dim
-    settled, tag = settle_extents(env, in_types[0], axes), tag_of("reduce_scatter", env, in_types, params)
+    settle, tag = settle_extents(env, in_types[0], axes), tag_of("reduce_scatter", env, in_types, params)
 
     def run(x: Ndarray) -> Ndarray:
-        front, dims = front_of(env, settled(x), axes)
+        front, dims = front_of(env, settle(x), axes)
         total = front[0] if len(front) == 1 else monoid.over(front, 0)
-        if tiled:
+        if is_tiled:
             shape = total.shape
             total = total.reshape(*shape[:at], line.n, shape[at] // line.n, *shape[at + 1 :])
         parts = with_dim_at(total, at, 0)
@@ -141,8 +141,8 @@ def _absorbed_reduction(params: Params) -> AbsorbedReduction | None:
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
-    kind, dim, tiled = params.get("kind", "sum"), params["dim"], params["tiled"]
-    fold = lambda xs: parts(combine_members(kind, xs), len(xs), dim, tiled)  # noqa: E731
+    kind, dim, is_tiled = params.get("kind", "sum"), params["dim"], params["tiled"]
+    fold = lambda xs: parts(combine_members(kind, xs), len(xs), dim, is_tiled)  # noqa: E731
     return in_groups(first_operands(operands), params, fold)
 
 

@@ -57,15 +57,15 @@ class Units:
 
     def _units(self, env: Env, dims: DimAxes, coordinates: tuple[tuple[int, ...], ...]) -> Parts:
         positions = tuple(tuple(env.dim(a) for a in axes) for axes in dims)
-        found = []
+        unit_numbers = []
         for units, axes, parts in zip(
             self.units, dims, owned_positions(positions, env.axis_sizes, coordinates), strict=True
         ):
             ways = _ways(axes, env)
             each = units // ways
             numbers = range(ways) if parts is None else parts.tolist()
-            found.append(tuple(n * each + i for n in numbers for i in range(each)))
-        return tuple(found)
+            unit_numbers.append(tuple(n * each + i for n in numbers for i in range(each)))
+        return tuple(unit_numbers)
 
 
 def _ways(axes: tuple[str, ...], env: Env) -> int:
@@ -73,16 +73,16 @@ def _ways(axes: tuple[str, ...], env: Env) -> int:
 
 
 def _common(a: Parts, b: Parts) -> Parts | None:
-    shared = tuple(tuple(sorted(set(x) & set(y))) for x, y in zip(a, b, strict=True))
-    return shared if all(shared) else None
+    common_axes = tuple(tuple(sorted(set(x) & set(y))) for x, y in zip(a, b, strict=True))
+    return common_axes if all(common_axes) else None
 
 
 def _processes_of(parts: Sequence[Parts]) -> dict[Parts, list[int]]:
     """The processes that hold each part."""
-    found: dict[Parts, list[int]] = {}
+    processes: dict[Parts, list[int]] = {}
     for k, of_process in enumerate(parts):
-        found.setdefault(of_process, []).append(k)
-    return found
+        processes.setdefault(of_process, []).append(k)
+    return processes
 
 
 def layout_axes(source: DimAxes, target: DimAxes) -> tuple[str, ...]:
@@ -140,8 +140,8 @@ def _put_units(out: Ndarray, value: Ndarray, parts: Parts, within: Parts, carrie
 def _type(
     x: ShapedArray, *, source: DimAxes, target: DimAxes, axes: tuple[str, ...], sizes: tuple[int, ...]
 ) -> ShapedArray:
-    known = dict(zip(axes, sizes, strict=True))
-    ways = lambda names: math.prod(known[a] for a in names)  # noqa: E731
+    axis_sizes = dict(zip(axes, sizes, strict=True))
+    ways = lambda names: math.prod(axis_sizes[a] for a in names)  # noqa: E731
     shape = [n * ways(a) // ways(b) for n, a, b in zip(x.shape, source, target, strict=True)]
     vma = (x.vma - {a for names in source for a in names}) | {a for names in target for a in names}
     return ShapedArray(shape, x.dtype, x.weak_type, vma=vma)
@@ -152,21 +152,21 @@ def _kernel(
 ) -> Ndarray:
     """In one process: the whole value, a view where strides allow, and its parts in the other layout."""
     lead, names = env.lead, env.axis_names
-    held = [a for splitting in source for a in splitting]
-    for a in held:
+    held_axes = [a for split_axes in source for a in split_axes]
+    for a in held_axes:
         x = expand_dim(x, env.dim(a), env.size(a))
-    unused = [env.dim(a) for a in axes if a not in held]
-    x = x[tuple(slice(0, 1) if d in unused else slice(None) for d in range(x.ndim))]
-    carried = [d for d in range(lead) if d >= len(names) or names[d] not in axes]
-    order, split = list(carried), [x.shape[d] for d in carried]
+    unused_dims = [env.dim(a) for a in axes if a not in held_axes]
+    x = x[tuple(slice(0, 1) if d in unused_dims else slice(None) for d in range(x.ndim))]
+    loop_dims = [d for d in range(lead) if d >= len(names) or names[d] not in axes]
+    order, split = list(loop_dims), [x.shape[d] for d in loop_dims]
     whole = list(split)
     for d, (before, after) in enumerate(zip(source, target, strict=True)):
         order += [*(env.dim(a) for a in before), lead + d]
         n, parts = x.shape[lead + d] * _ways(before, env), [env.size(a) for a in after]
         whole.append(n)
         split += [*parts, n // math.prod(parts)]
-    dense = x.transpose(order + unused).reshape(whole)
-    return _way_back(env, target, carried)(dense.reshape(split))
+    dense = x.transpose(order + unused_dims).reshape(whole)
+    return _way_back(env, target, loop_dims)(dense.reshape(split))
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
@@ -175,37 +175,39 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return lambda x: _kernel(env, x, **params)
     way = route(env, source, target)
     assert way is not None, "the partitioner asks for routes before it uses them"
-    found, aval, out_aval = way, in_types[0], out_types[0]
+    known_way, aval, out_aval = way, in_types[0], out_types[0]
     source_axes = tuple(a for names in source for a in names)
     extents = {a: env.extent(a) for a in axes}
     lead, names = env.lead, env.axis_names
-    carried = [d for d in range(lead) if d >= len(names) or names[d] not in axes]
-    unused = [env.dim(a) for a in axes if a not in source_axes]
-    order = list(carried)
+    loop_dims = [d for d in range(lead) if d >= len(names) or names[d] not in axes]
+    unused_dims = [env.dim(a) for a in axes if a not in source_axes]
+    order = list(loop_dims)
     inner = [n * _ways(s, env) // u for n, s, u in zip(aval.shape, source, way.units, strict=True)]  # elements per unit
-    for d, splitting in enumerate(source):
-        order += [*(env.dim(a) for a in splitting), lead + d]
-    back = _way_back(env, target, carried)
-    out_split = [n for d, splitting in enumerate(target) for n in (*(extents[a] for a in splitting), out_aval.shape[d])]
-    settled, tag = settle_extents(env, aval, source_axes), tag_of("relayout", env, in_types, params)
-    c = len(carried)
+    for d, split_axes in enumerate(source):
+        order += [*(env.dim(a) for a in split_axes), lead + d]
+    back = _way_back(env, target, loop_dims)
+    out_split = [
+        n for d, split_axes in enumerate(target) for n in (*(extents[a] for a in split_axes), out_aval.shape[d])
+    ]
+    settle, tag = settle_extents(env, aval, source_axes), tag_of("relayout", env, in_types, params)
+    c = len(loop_dims)
     per_dim = lambda parts: [n for d, numbers in enumerate(parts) for n in (len(numbers), inner[d])]  # noqa: E731
     moves = way.route
     counts = sorted({tuple(map(len, parts)) for parts in moves.shared})
 
     def run(x: Ndarray) -> Ndarray:
-        x = settled(x)
+        x = settle(x)
         for a in source_axes:
             x = expand_dim(x, env.dim(a), extents[a])
-        if unused:
-            x = x[tuple(slice(0, 1) if d in unused else slice(None) for d in range(x.ndim))]
-        loops = tuple(x.shape[d] for d in carried)
-        dense = x.transpose(order + unused).reshape(loops + tuple(per_dim(found.own)))
-        out = pool.empty(loops + tuple(per_dim(found.wanted)), x.dtype)
+        if unused_dims:
+            x = x[tuple(slice(0, 1) if d in unused_dims else slice(None) for d in range(x.ndim))]
+        loops = tuple(x.shape[d] for d in loop_dims)
+        dense = x.transpose(order + unused_dims).reshape(loops + tuple(per_dim(known_way.own)))
+        out = pool.empty(loops + tuple(per_dim(known_way.wanted)), x.dtype)
         later = []
 
         def into(message: Message) -> Ndarray:
-            index = _index(message.shared, found.wanted, c)
+            index = _index(message.shared, known_way.wanted, c)
             if index is not None:
                 return out[index]
             room = pool.empty(loops + tuple(per_dim(message.shared)), x.dtype)
@@ -213,16 +215,16 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
             return room
 
         shapes = [loops + tuple(n for d, count in enumerate(of) for n in (count, inner[d])) for of in counts]
-        part = lambda message: _take_units(dense, message.shared, found.own, c)  # noqa: E731
-        moves.exchange(the_world().link(found.ranks), part, into, shapes, x.itemsize, tag)
+        part = lambda message: _take_units(dense, message.shared, known_way.own, c)  # noqa: E731
+        moves.exchange(the_world().link(known_way.ranks), part, into, shapes, x.itemsize, tag)
         for message in moves.kept:
-            index = _index(message.shared, found.wanted, c)
+            index = _index(message.shared, known_way.wanted, c)
             if index is not None:
                 out[index] = part(message)
             else:
                 later.append((part(message), message.shared))
         for value, parts in later:
-            _put_units(out, value, parts, found.wanted, c)
+            _put_units(out, value, parts, known_way.wanted, c)
         return back(out.reshape(loops + tuple(out_split)))
 
     unit = block_bytes(env, aval, axes) // max(aval.size, 1) * math.prod(inner)
@@ -233,17 +235,17 @@ def _way_back(env: Env, target: DimAxes, carried: Sequence[int]) -> Any:
     """A function from dims (carried, then per dim its axes and the rest) to block form: leading dims, then the value's dims."""
     place: dict[int, int] = {d: i for i, d in enumerate(carried)}
     at, own = len(carried), []
-    for splitting in target:
-        for a in splitting:
+    for split_axes in target:
+        for a in split_axes:
             place[env.dim(a)] = at
             at += 1
         own.append(at)
         at += 1
     order = [place[d] for d in range(env.lead) if d in place] + own
-    missing = tuple(d for d in range(env.lead) if d not in place)
+    missing_dims = tuple(d for d in range(env.lead) if d not in place)
 
     def back(x: Ndarray) -> Ndarray:
-        return np.expand_dims(x.transpose(order), missing)
+        return np.expand_dims(x.transpose(order), missing_dims)
 
     return back
 
@@ -254,13 +256,15 @@ def device_bytes(
     """The most bytes that a device receives in a relayout from `source` to `target`."""
     axes = layout_axes(source, target)
     coordinates = dict(zip(axes, np.indices([sizes[a] for a in axes]).reshape(len(axes), -1), strict=True))
-    shared: Any = 1
-    wanted = 1
+    shared_elements: Any = 1
+    needed_elements = 1
     for n, have, want in zip(shape, source, target, strict=True):
         (start, own), (first, part) = _interval(n, have, sizes, coordinates), _interval(n, want, sizes, coordinates)
-        shared = shared * np.maximum(0, np.minimum(start + own, first + part) - np.maximum(start, first))
-        wanted *= part
-    return int(np.max(wanted - shared)) * itemsize
+        shared_elements = shared_elements * np.maximum(
+            0, np.minimum(start + own, first + part) - np.maximum(start, first)
+        )
+        needed_elements *= part
+    return int(np.max(needed_elements - shared_elements)) * itemsize
 
 
 def _interval(n: int, axes: Sequence[str], sizes: Mapping[str, int], coordinates: Mapping[str, Any]) -> tuple[Any, int]:
@@ -278,22 +282,24 @@ def _nothing_splits(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 def _bytes_sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
     (x,), source, target = in_types, params["source"], params["target"]
-    known = dict(zip(params["axes"], params["sizes"], strict=True))
-    shape = [n * math.prod(known[a] for a in axes) for n, axes in zip(x.shape, source, strict=True)]
-    return device_bytes(source, target, shape, x.itemsize, known)
+    axis_sizes = dict(zip(params["axes"], params["sizes"], strict=True))
+    shape = [n * math.prod(axis_sizes[a] for a in axes) for n, axes in zip(x.shape, source, strict=True)]
+    return device_bytes(source, target, shape, x.itemsize, axis_sizes)
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
     """Each device's block goes to its place in the whole value, from which the blocks of the other layout are cut."""
-    known = dict(zip(params["axes"], params["sizes"], strict=True))
+    axis_sizes = dict(zip(params["axes"], params["sizes"], strict=True))
     devices = len(operands)
-    coordinates = dict(zip(known, np.indices(params["sizes"]).reshape(len(known), -1), strict=True))
+    coordinates = dict(zip(axis_sizes, np.indices(params["sizes"]).reshape(len(axis_sizes), -1), strict=True))
     blocks = [values[0] for values in operands]
-    shape = [n * math.prod(known[a] for a in axes) for n, axes in zip(blocks[0].shape, params["source"], strict=True)]
+    shape = [
+        n * math.prod(axis_sizes[a] for a in axes) for n, axes in zip(blocks[0].shape, params["source"], strict=True)
+    ]
 
     def places(layout: DimAxes) -> list[tuple[slice, ...]]:
-        found = [_interval(n, axes, known, coordinates) for n, axes in zip(shape, layout, strict=True)]
-        firsts = [(np.broadcast_to(first, devices), part) for first, part in found]
+        intervals = [_interval(n, axes, axis_sizes, coordinates) for n, axes in zip(shape, layout, strict=True)]
+        firsts = [(np.broadcast_to(first, devices), part) for first, part in intervals]
         return [tuple(slice(int(f[i]), int(f[i]) + part) for f, part in firsts) for i in range(devices)]
 
     whole = np.empty(shape, blocks[0].dtype)

@@ -24,8 +24,8 @@ def moved_dim_rule(changed: Callable[[Params], tuple[int, ...]]) -> Callable[[Ty
     def rule(in_types: Types, out_types: Types, params: Params) -> Rule:
         (x,), (out,) = in_types, out_types
         if x.ndim == out.ndim:
-            fixed = set(changed(params))
-            dims = tuple((d,) if n != 1 and d not in fixed else () for d, n in enumerate(x.shape))
+            fixed_dims = set(changed(params))
+            dims = tuple((d,) if n != 1 and d not in fixed_dims else () for d, n in enumerate(x.shape))
             return Rule((dims,), (dims,), tuple(x.shape), (Kind.PASS,) * x.ndim)
         none = lambda t: ((),) * t.ndim  # noqa: E731
         return Rule((none(x),), (none(out),), (), ())

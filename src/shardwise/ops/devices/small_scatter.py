@@ -31,8 +31,8 @@ def write_scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], want
     axes, sizes, dim = params["axes"], params["sizes"], params["dim"]
 
     def parts(total: Ndarray) -> Ndarray:
-        taken = all_slice.block_kernel(code.env, total, axes=axes, sizes=sizes, dim=dim)
-        return taken if params["tiled"] else taken.squeeze(code.lead + dim)
+        own_slice = all_slice.block_kernel(code.env, total, axes=axes, sizes=sizes, dim=dim)
+        return own_slice if params["tiled"] else own_slice.squeeze(code.lead + dim)
 
     total = over_devices(code, MONOIDS[params.get("kind", "sum")], values[0], axes, (), dtype_name(out.aval))
     return [relocate_elements(code, out, [total], parts, wanted[0])]

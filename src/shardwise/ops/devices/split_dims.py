@@ -36,8 +36,8 @@ def join(env: Env, x: Ndarray, split: Sequence[Axes], *others: Ndarray) -> Joine
     """
     if env.lead < len(env.axis_names):
         return None
-    gone = [env.dim(a) for axes in split for a in axes]
-    if any(other.shape[d] != 1 for other in others for d in gone):
+    axis_dims = [env.dim(a) for axes in split for a in axes]
+    if any(other.shape[d] != 1 for other in others for d in axis_dims):
         return None
     begins = {}
     for d, axes in enumerate(split):
@@ -47,15 +47,15 @@ def join(env: Env, x: Ndarray, split: Sequence[Axes], *others: Ndarray) -> Joine
         if first is None:
             return None
         begins[d] = first * x.shape[env.lead + d]
-    for d in gone:
+    for d in axis_dims:
         x = expand_dim(x, d, env.extent(env.axis_names[d]))
-    order = [i for i in range(env.lead) if i not in gone]
+    order = [i for i in range(env.lead) if i not in axis_dims]
     shape = [x.shape[i] for i in order]
     for d, axes in enumerate(split):
         group = [*(env.dim(a) for a in axes), env.lead + d]
         order += group
         shape.append(math.prod(x.shape[i] for i in group))
-    return JoinedBlock(with_ones(x.transpose(order).reshape(shape), tuple(gone)), begins)
+    return JoinedBlock(with_ones(x.transpose(order).reshape(shape), tuple(axis_dims)), begins)
 
 
 class OwnParts(NamedTuple):
@@ -82,19 +82,21 @@ def own_parts(env: Env, x: Ndarray, split: Sequence[Axes] | None, *others: Ndarr
         return OwnParts(x, sizes, {}, False)
     for d, axes in enumerate(split):
         sizes[d] *= math.prod(env.size(a) for a in axes)
-    joined = join(env, x, split, *others) if joins else None
-    if joined is None:
+    joined_parts = join(env, x, split, *others) if joins else None
+    if joined_parts is None:
         begins = {d: env.index(axes) * x.shape[lead + d] for d, axes in enumerate(split) if axes}
         return OwnParts(x, sizes, begins, False)
-    x = joined.block
-    begins = {d: np.full((1,) * lead, begin) for d, begin in joined.begins.items() if x.shape[lead + d] != sizes[d]}
+    x = joined_parts.block
+    begins = {
+        d: np.full((1,) * lead, begin) for d, begin in joined_parts.begins.items() if x.shape[lead + d] != sizes[d]
+    }
     return OwnParts(x, sizes, begins, True)
 
 
 def cut(env: Env, x: Ndarray, split: Sequence[Axes]) -> Ndarray:
     """Inverse of `join`: a view."""
-    gone = [env.dim(a) for axes in split for a in axes]
-    order = [i for i in range(env.lead) if i not in gone]
+    axis_dims = [env.dim(a) for axes in split for a in axes]
+    order = [i for i in range(env.lead) if i not in axis_dims]
     shape = [x.shape[i] for i in order]
     place = {i: at for at, i in enumerate(order)}
     for d, axes in enumerate(split):

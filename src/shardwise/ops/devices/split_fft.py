@@ -33,7 +33,7 @@ from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import thread_count
 
-_THREADED = 1 << 17  # elements; from here on SciPy's worker threads are faster
+_THREADS_FROM = 1 << 17  # elements; from here on SciPy's worker threads are faster
 
 
 def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, inverse: bool) -> ShapedArray:
@@ -41,7 +41,7 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim:
 
 
 def _transform_dim(x: Ndarray, at: int, inverse: bool) -> Ndarray:
-    return pocketfft.transform(x, (at,), inverse, thread_count() if x.size >= _THREADED else 1)
+    return pocketfft.transform(x, (at,), inverse, thread_count() if x.size >= _THREADS_FROM else 1)
 
 
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, inverse: bool) -> Ndarray:

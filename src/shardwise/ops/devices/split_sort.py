@@ -47,8 +47,8 @@ def _type(
     places: bool = False,
 ) -> tuple[ShapedArray, ...]:
     """With `places`, operand 0 is the only key: the position of each element in its sorted row."""
-    varying = frozenset(axes).union(*[t.vma for t in operands])
-    return tuple(ShapedArray(t.shape, t.dtype, t.weak_type, vma=varying) for t in operands)
+    varying_axes = frozenset(axes).union(*[t.vma for t in operands])
+    return tuple(ShapedArray(t.shape, t.dtype, t.weak_type, vma=varying_axes) for t in operands)
 
 
 def _kernel(
@@ -141,8 +141,8 @@ class Runs:
         sizes = {elements(k, to) for k in range(len(line.ranks)) for to in range(len(line.ranks)) if k != to}
         link = the_world().link(line.ranks)
         link.swap(sends, takes, len(others), [(n,) for n in sorted(sizes)], x.itemsize, tag)
-        got = {k: take for k, _, take in takes}
-        done = dict.fromkeys(others, 0)
+        received_pieces = {k: take for k, _, take in takes}
+        offsets = dict.fromkeys(others, 0)
         out = pool.empty(x.shape, x.dtype)
         for run in range(count):
             for i, to in enumerate(self.mine):
@@ -153,8 +153,8 @@ class Runs:
                     out[i][place] = take_run(run, to)
                 else:
                     n = int(length.sum())
-                    out[i][place] = got[k][done[k] : done[k] + n]
-                    done[k] += n
+                    out[i][place] = received_pieces[k][offsets[k] : offsets[k] + n]
+                    offsets[k] += n
         return out
 
 
@@ -169,15 +169,15 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
     if not line.crosses:
         return lambda *blocks: _kernel(env, *blocks, **params)
     runs = Runs(line)
-    settled = [settle_extents(env, t, axes) for t in in_types]
-    cutting = tag_of("cuts of split_sort", env, in_types, params)
+    settlers = [settle_extents(env, t, axes) for t in in_types]
+    cuts_tag = tag_of("cuts of split_sort", env, in_types, params)
     tags = [tag_of(f"split_sort {i}", env, in_types, params) for i in range(len(in_types))]
     lead = env.lead - len(axes)
     at = 1 + lead + dim
 
     def run(*blocks: Ndarray) -> tuple[Ndarray, ...]:
         fronts, dims = [], ()
-        for settle, x in zip(settled, blocks, strict=True):
+        for settle, x in zip(settlers, blocks, strict=True):
             front, dims = front_of(env, settle(x), axes)
             fronts.append(front)
         loops = np.broadcast_shapes(*[f.shape[: 1 + lead] for f in fronts])
@@ -188,25 +188,25 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
         if params.get("places"):
             begins = range(0, (runs.count + 1) * rows[0].shape[2], rows[0].shape[2])
             own = np.stack([(keys[0] < begin).sum(2) for begin in begins], 2)
-            cuts = runs.gather(own, cutting)
+            cuts = runs.gather(own, cuts_tag)
         else:
-            cuts = even_cuts(keys, runs.count, runs.mine, lambda x: runs.gather(x, cutting))
+            cuts = even_cuts(keys, runs.count, runs.mine, lambda x: runs.gather(x, cuts_tag))
         parts = [runs.exchange_pieces(x, cuts, tag) for x, tag in zip(parts, tags, strict=True)]
         return tuple(back_from(env, as_front(x, shape), axes, dims) for x in sorted_rows(parts, 2, 2, stable, num_keys))
 
     def as_runs(front: Ndarray) -> Ndarray:
         """[device, ..., position, ...] as [run, row, position]."""
         last = with_dim_at(front, at, -1)
-        grouped = last.reshape(-1, runs.width, *last.shape[1:])
-        return with_dim_at(grouped, 1, -2).reshape(len(grouped), -1, runs.width * last.shape[-1])
+        row_groups = last.reshape(-1, runs.width, *last.shape[1:])
+        return with_dim_at(row_groups, 1, -2).reshape(len(row_groups), -1, runs.width * last.shape[-1])
 
     def as_front(x: Ndarray, shape: tuple[int, ...]) -> Ndarray:
         others = (*shape[1:at], *shape[at + 1 :])
-        grouped = with_dim_at(x.reshape(len(x), *others, runs.width, shape[at]), -2, 1)
-        return with_dim_at(grouped.reshape(shape[0], *others, shape[at]), -1, at)
+        row_groups = with_dim_at(x.reshape(len(x), *others, runs.width, shape[at]), -2, 1)
+        return with_dim_at(row_groups.reshape(shape[0], *others, shape[at]), -1, at)
 
-    sent = sum(block_bytes(env, t, axes) * len(line.mine) * (line.n - len(line.mine)) // line.n for t in in_types)
-    return annotate_sends(run, sent, line.ranks)
+    sent_bytes = sum(block_bytes(env, t, axes) * len(line.mine) * (line.n - len(line.mine)) // line.n for t in in_types)
+    return annotate_sends(run, sent_bytes, line.ranks)
 
 
 # -- as others see it ------------------------------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ def _bytes_sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> in
         return 0
     key_bytes = sum(t.itemsize for t in in_types[: params["num_keys"]])
     rows = in_types[0].size // size
-    shown = 8 * rows * (n + 1) if params.get("places") else bytes_shown(n, rows, size, key_bytes)
-    return (n - 1) * (sum(t.nbytes for t in in_types) // n + shown)
+    sample_bytes = 8 * rows * (n + 1) if params.get("places") else bytes_shown(n, rows, size, key_bytes)
+    return (n - 1) * (sum(t.nbytes for t in in_types) // n + sample_bytes)
 
 
 def _exchange(operands: Operands, params: Params) -> list[tuple[Ndarray, ...]]:

@@ -22,8 +22,8 @@ def _pvary_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
     """The sum over the axes; over axes on which the value is `reduced`, the cotangent stays a partial sum."""
     new = tuple(a for a in axes if a not in x.aval.vma and is_checked(a))
     parts = tuple(a for a in new if a in x.aval.reduced)
-    summed = tuple(a for a in new if a not in parts)
-    ct = do.all_reduce(ct, axes=summed, kind="sum", groups=None) if summed else ct
+    summed_axes = tuple(a for a in new if a not in parts)
+    ct = do.all_reduce(ct, axes=summed_axes, kind="sum", groups=None) if summed_axes else ct
     return [do.pcast(ct, axes=parts, to="unreduced") if parts else ct]
 
 

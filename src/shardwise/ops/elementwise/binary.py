@@ -258,7 +258,7 @@ def _complex_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
 
 
 def _complex_kernel(env: Env, x: Ndarray, y: Ndarray) -> Ndarray:
-    return _complex(*align_blocks(env, (x, y)))
+    return _complex(*align_blocks((x, y)))
 
 
 complex_p = define_op(
@@ -290,7 +290,7 @@ def _pow(x: Ndarray, y: Ndarray) -> Ndarray:
 
 
 def _pow_kernel(env: Env, x: Ndarray, y: Ndarray) -> Ndarray:
-    return _pow_of(x.dtype, y.dtype)(*align_blocks(env, (x, y)))
+    return _pow_of(x.dtype, y.dtype)(*align_blocks((x, y)))
 
 
 def _pow_of(x: Any, y: Any) -> Any:

@@ -19,8 +19,8 @@ __all__ = [
 
 
 def _shift_right_logical(x: Ndarray, y: Ndarray) -> Ndarray:
-    unsigned = np.dtype(f"u{x.dtype.itemsize}")
-    return np.right_shift(x.view(unsigned), y.view(unsigned)).view(x.dtype)
+    unsigned_dtype = np.dtype(f"u{x.dtype.itemsize}")
+    return np.right_shift(x.view(unsigned_dtype), y.view(unsigned_dtype)).view(x.dtype)
 
 
 def _shift_right_arithmetic(x: Ndarray, y: Ndarray) -> Ndarray:
@@ -28,11 +28,11 @@ def _shift_right_arithmetic(x: Ndarray, y: Ndarray) -> Ndarray:
     if x.dtype.kind == "i":
         return np.right_shift(x, y)
     if is_below_byte(x.dtype):  # the sign bit moves to that of a byte, and back
-        missing = np.uint8(8 - itemsize_bits(x.dtype))
-        wide = (x.view(np.uint8) << missing).view(np.int8) >> missing.view(np.int8)
+        unused_bits = np.uint8(8 - itemsize_bits(x.dtype))
+        wide = (x.view(np.uint8) << unused_bits).view(np.int8) >> unused_bits.view(np.int8)
         return np.right_shift(wide, y.astype(np.int8)).astype(x.dtype)
-    signed = np.dtype(f"i{x.dtype.itemsize}")
-    return np.right_shift(x.view(signed), y.view(signed)).view(x.dtype)
+    signed_dtype = np.dtype(f"i{x.dtype.itemsize}")
+    return np.right_shift(x.view(signed_dtype), y.view(signed_dtype)).view(x.dtype)
 
 
 and_p = elementwise_op("and", np.bitwise_and, "biu", "biu", emit=ir.AND)

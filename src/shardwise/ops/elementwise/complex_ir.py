@@ -118,12 +118,12 @@ def quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
     if parts[0].dtype == "float32":
         return _narrow_quotient(w, parts)
     real, imag = usual = divided_parts(w, *parts)
-    lost = w.binary("and", w.isnan(real), w.isnan(imag))
+    lost_lanes = w.binary("and", w.isnan(real), w.isnan(imag))
 
     def write_lost() -> list[str]:
-        return [out.ref for out in _lost_quotient(w, parts, lost, usual)]
+        return [out.ref for out in _lost_quotient(w, parts, lost_lanes, usual)]
 
-    refs = w.branch(w.some(lost), write_lost, [v.ref for v in usual], [w.vector(real.type)] * 2, RARE)
+    refs = w.branch(w.some(lost_lanes), write_lost, [v.ref for v in usual], [w.vector(real.type)] * 2, RARE)
     return w.complex_of(*[Lane(ref, "float64") for ref in refs])
 
 
@@ -143,19 +143,19 @@ def _narrow_quotient(w: Lanes, parts: tuple[Lane, Lane, Lane, Lane]) -> Lane:
     scale = w.div(w.like(1, a), w.fma(c, c, w.mul(d, d)))
     real, imag = w.fma(a, c, w.mul(b, d)), w.fma(b, c, w.neg(w.mul(a, d)))
     usual = [flip_sign(w.convert(w.mul(v, scale), "float32")) for v in (real, imag)]
-    lost = w.binary("and", w.isnan(usual[0]), w.isnan(usual[1]))
+    lost_lanes = w.binary("and", w.isnan(usual[0]), w.isnan(usual[1]))
 
     def write_lost() -> list[str]:
-        made = divided_parts(w, *(w.convert(v, "float64") for v in parts))
-        narrow = [w.convert(v, "float32") for v in _lost_quotient(w, parts, lost, made)]
-        return [w.select(lost, new, old).ref for new, old in zip(narrow, usual, strict=True)]
+        wide_quotient = divided_parts(w, *(w.convert(v, "float64") for v in parts))
+        narrow = [w.convert(v, "float32") for v in _lost_quotient(w, parts, lost_lanes, wide_quotient)]
+        return [w.select(lost_lanes, new, old).ref for new, old in zip(narrow, usual, strict=True)]
 
-    refs = w.branch(w.some(lost), write_lost, [v.ref for v in usual], [w.vector("float")] * 2, RARE)
+    refs = w.branch(w.some(lost_lanes), write_lost, [v.ref for v in usual], [w.vector("float")] * 2, RARE)
     return w.complex_of(*[Lane(ref, "float32") for ref in refs])
 
 
-def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost: Lane, quotient: tuple[Lane, Lane]) -> tuple[Lane, Lane]:
-    """The parts of a `quotient` that are `lost` as NaN: over zero, of infinite values, or over infinite ones."""
+def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost_lanes: Lane, quotient: tuple[Lane, Lane]) -> tuple[Lane, Lane]:
+    """The parts of a `quotient` that are `lost_lanes` as NaN: over zero, of infinite values, or over infinite ones."""
     infinite = [w.compare("eq", w.abs(v), w.like(math.inf, v)) for v in parts]
     far, away = (w.binary("or", x, y) for x, y in (infinite[:2], infinite[2:]))
     given, over = (w.binary("and", is_finite(w, x), is_finite(w, y)) for x, y in (parts[:2], parts[2:]))
@@ -164,16 +164,16 @@ def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost: Lane, quotient: tuple[
     nothing = w.binary("and", w.compare("eq", c, zero), w.compare("eq", d, zero))
     limit = w.copysign(inf, c)
     real, imag = (w.select(nothing, w.mul(limit, v), old) for v, old in zip((a, b), quotient, strict=True))
-    lost = w.binary("and", lost, w.binary("and", w.isnan(real), w.isnan(imag)))
+    lost_lanes = w.binary("and", lost_lanes, w.binary("and", w.isnan(real), w.isnan(imag)))
     of, by = w.binary("and", far, over), w.binary("and", away, given)
-    lost = w.binary("and", lost, w.binary("or", of, by))
+    lost_lanes = w.binary("and", lost_lanes, w.binary("or", of, by))
     a, b, c, d = (
         w.select(where, w.copysign(w.select(at, one, zero), v), v)
         for v, at, where in zip((a, b, c, d), infinite, (of, of, by, by), strict=True)
     )
     factor = w.select(of, inf, zero)
-    real = w.select(lost, w.mul(factor, w.add(w.mul(a, c), w.mul(b, d))), real)
-    return real, w.select(lost, w.mul(factor, w.sub(w.mul(b, c), w.mul(a, d))), imag)
+    real = w.select(lost_lanes, w.mul(factor, w.add(w.mul(a, c), w.mul(b, d))), real)
+    return real, w.select(lost_lanes, w.mul(factor, w.sub(w.mul(b, c), w.mul(a, d))), imag)
 
 
 # -- functions -------------------------------------------------------------------------------------------------------
@@ -190,10 +190,10 @@ def _define_where(function: Write, where: Where) -> Write:
     """`function`, but NaN in both parts unless ``where(real, imag)``."""
 
     def write(w: Lanes, x: Lane) -> Lane:
-        known = where(w, *w.parts_of(x))
+        is_defined = where(w, *w.parts_of(x))
         real, imag = w.parts_of(function(w, x))
         nan = w.like(math.nan, real)
-        return w.complex_of(w.select(known, real, nan), w.select(known, imag, nan))
+        return w.complex_of(w.select(is_defined, real, nan), w.select(is_defined, imag, nan))
 
     return write
 
@@ -235,10 +235,10 @@ def _cut_along(part: int, function: Write, where: Where) -> Write:
         along = parts[part]
         cut = w.binary("and", w.compare("eq", along, w.like(0, along)), where(w, *parts))
         parts[part] = w.select(cut, w.like(0, along), along)
-        known = w.binary("or", _no_nan(w, *parts), _some_infinite(w, *parts))
+        is_defined = w.binary("or", _no_nan(w, *parts), _some_infinite(w, *parts))
         real, imag = w.parts_of(function(w, w.complex_of(*parts)))
         nan = w.like(math.nan, real)
-        return w.complex_of(w.select(known, real, nan), w.select(known, imag, nan))
+        return w.complex_of(w.select(is_defined, real, nan), w.select(is_defined, imag, nan))
 
     return write
 
@@ -307,13 +307,13 @@ def _log1p_near_one(w: Lanes, x: Lane) -> Lane:
     (out,) = each_by_ufunc(w, "numpy.log1p", x)
     a, b = (w.convert(part, "float64") for part in w.parts_of(x))
     terms = [w.mul(w.like(2, a), a), *_square_and_rest(w, a), *_square_and_rest(w, b)]
-    excess, lost = terms[0], w.like(0, a)
+    excess, lost_bits = terms[0], w.like(0, a)
     for term in terms[1:]:
         total = w.add(excess, term)
         back = w.sub(total, excess)
-        lost = w.add(lost, w.add(w.sub(excess, w.sub(total, back)), w.sub(term, back)))
+        lost_bits = w.add(lost_bits, w.add(w.sub(excess, w.sub(total, back)), w.sub(term, back)))
         excess = total
-    excess = w.add(excess, lost)
+    excess = w.add(excess, lost_bits)
     near = w.binary(
         "and",
         w.compare("lt", w.abs(excess), w.like(0.5, excess)),
@@ -326,8 +326,8 @@ def _log1p_near_one(w: Lanes, x: Lane) -> Lane:
 
 def _square_and_rest(w: Lanes, a: Lane) -> Parts:
     """a * a, and its rounding error."""
-    squared = w.mul(a, a)
-    return squared, w.fma(a, a, w.neg(squared))
+    product = w.mul(a, a)
+    return product, w.fma(a, a, w.neg(product))
 
 
 def reciprocal(w: Lanes, x: Lane) -> Lane:

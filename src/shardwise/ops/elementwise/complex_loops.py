@@ -17,7 +17,7 @@ from shardwise.runtime.machine import Lane, Lanes, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 _CHUNK = 1 << 14  # elements per chunk of a thread
-_SHARED = 1 << 15  # elements; from here on a second thread is faster
+_THREADS_FROM = 1 << 15  # elements; from here on a second thread is faster
 
 Parts = complex_ir.Parts
 
@@ -62,7 +62,7 @@ def _compute_blocks(
 def _in_parts(loop: np.ufunc, blocks: tuple[Ndarray, ...]) -> Ndarray:
     """The ufunc's result; that of large blocks by several threads, if they are dense in the same order of dims."""
     x = blocks[0]
-    if x.size < _SHARED or any(b.shape != x.shape or b.strides != x.strides for b in blocks):
+    if x.size < _THREADS_FROM or any(b.shape != x.shape or b.strides != x.strides for b in blocks):
         return np.asarray(loop(*blocks))
     order = sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d))
     if not x.transpose(order).flags.c_contiguous:

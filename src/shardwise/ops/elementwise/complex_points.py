@@ -75,13 +75,13 @@ def _log1p_near_one(x: Ndarray) -> Ndarray:
     a, b = x.real.astype(np.float64), x.imag.astype(np.float64)
     with np.errstate(all="ignore"):
         terms = [2 * a, *_square_and_rest(a), *_square_and_rest(b)]
-        excess, lost = terms[0], np.zeros_like(a)
+        excess, lost_bits = terms[0], np.zeros_like(a)
         for term in terms[1:]:
             total = excess + term
             back = total - excess
-            lost += (excess - (total - back)) + (term - back)
+            lost_bits += (excess - (total - back)) + (term - back)
             excess = total
-        excess = excess + lost
+        excess = excess + lost_bits
         np.copyto(out.real, 0.5 * np.log1p(excess), where=(np.abs(excess) < 0.5) & (np.abs(a) < 3), casting="same_kind")
     return out
 
@@ -128,12 +128,12 @@ asinh = _cut_along("real", np.arcsinh, lambda real, imag: np.abs(imag) > 1)
 def square(x: Ndarray) -> Ndarray:
     """`x` times itself; where squares overflow, their difference is (real - imag) * (real + imag)."""
     out = np.asarray(np.square(x))
-    lost = ~np.isfinite(out)
-    if lost.any():
-        real, imag = x.real[lost], x.imag[lost]
+    lost_places = ~np.isfinite(out)
+    if lost_places.any():
+        real, imag = x.real[lost_places], x.imag[lost_places]
         far = np.empty(real.shape, out.dtype)
         far.real, far.imag = (real - imag) * (real + imag), 2 * (real * imag)
-        out[lost] = far
+        out[lost_places] = far
     return out
 
 
@@ -157,18 +157,18 @@ def divide(x: Ndarray, y: Ndarray) -> Ndarray:
         infinity = np.copysign(out.dtype.type(np.inf).real, np.real(y))
         np.copyto(out.real, infinity * np.real(x), where=by_zero)
         np.copyto(out.imag, infinity * np.imag(x), where=by_zero)
-    lost = np.isnan(out.real) & np.isnan(out.imag)
-    if lost.any():
-        x, y = (np.broadcast_to(v, out.shape)[lost] for v in (x, y))
+    lost_places = np.isnan(out.real) & np.isnan(out.imag)
+    if lost_places.any():
+        x, y = (np.broadcast_to(v, out.shape)[lost_places] for v in (x, y))
         far, away = np.isinf(x), np.isinf(y)
         of = far & np.isfinite(y)
         by = away & np.isfinite(x)
         a, b = (np.where(of, _direction(v), v) for v in (x.real, x.imag))
         c, d = (np.where(by, _direction(v), v) for v in (y.real, y.imag))
         factor = np.where(of, np.inf, np.where(by, 0, np.nan)).astype(a.dtype)
-        found = np.empty(a.shape, out.dtype)
-        found.real, found.imag = factor * (a * c + b * d), factor * (b * c - a * d)
-        out[lost] = np.where(of | by, found, out[lost])
+        replacement = np.empty(a.shape, out.dtype)
+        replacement.real, replacement.imag = factor * (a * c + b * d), factor * (b * c - a * d)
+        out[lost_places] = np.where(of | by, replacement, out[lost_places])
     return out
 
 

@@ -105,8 +105,8 @@ def _reduced_precision(w: Lanes, x: Lane, *, exponent_bits: int, mantissa_bits: 
     out = x
     if drop > 0:
         odd = w.binary("and", w.binary("lshr", bits, w.like(drop, bits)), w.like(1, bits))
-        rounded = w.add(bits, w.add(odd, w.like((1 << (drop - 1)) - 1, bits)))
-        out = w.floats_of(w.binary("and", rounded, w.like(-1 << drop, bits)), x.dtype)
+        rounded_bits = w.add(bits, w.add(odd, w.like((1 << (drop - 1)) - 1, bits)))
+        out = w.floats_of(w.binary("and", rounded_bits, w.like(-1 << drop, bits)), x.dtype)
     if exponent_bits < exponent:
         bias, size = (1 << (exponent_bits - 1)) - 1, w.abs(out)
         infinite, nothing = (
@@ -141,9 +141,9 @@ def _next_after(w: Lanes, x: Lane, y: Lane) -> Lane:
     bits = Lane(w.bitcast(x, name).ref, name)
     zero, one = w.like(0, x), w.like(1, bits)
     outward = w.binary("xor", w.compare("lt", x, y), w.compare("lt", x, zero))
-    moved = w.select(outward, w.add(bits, one), w.sub(bits, one))
+    neighbor = w.select(outward, w.add(bits, one), w.sub(bits, one))
     least = w.copysign(w.bitcast(one, x.dtype), y)
-    out = w.select(w.compare("eq", x, zero), least, w.bitcast(moved, x.dtype))
+    out = w.select(w.compare("eq", x, zero), least, w.bitcast(neighbor, x.dtype))
     out = w.select(w.compare("eq", x, y), y, out)
     return w.select(w.isnan(x), x, w.select(w.isnan(y), y, out))
 
@@ -160,8 +160,8 @@ def _shift(instruction: str) -> Callable[[Lanes, Lane, Lane], Lane]:
 
     def write(w: Lanes, x: Lane, y: Lane) -> Lane:
         last = w.like(x.bits - 1, x)
-        unsigned = Lane(y.ref, f"uint{x.bits}")
-        inside = w.compare("le", unsigned, Lane(last.ref, unsigned.dtype))
+        shift_count = Lane(y.ref, f"uint{x.bits}")
+        inside = w.compare("le", shift_count, Lane(last.ref, shift_count.dtype))
         if instruction == "ashr":
             return w.binary("ashr", x, w.select(inside, y, last))
         return w.select(inside, w.binary(instruction, x, w.select(inside, y, last)), w.like(0, x))

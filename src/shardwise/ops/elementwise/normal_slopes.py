@@ -1,7 +1,7 @@
 """Derivatives of the logarithm of the normal distribution function: the first, h = phi / Phi, and minus the second, h (h + x).
 
-In double precision. Far below zero h is -x - 1/x + ..., and h + x what is left of two large numbers: there the asymptotic series of
-Mills' ratio gives it (its coefficients are OEIS A000698).
+All of it is computed in double precision. Far below zero h is -x - 1/x + ..., so that h + x cancels almost wholly: there the asymptotic
+series of Mills' ratio gives h + x (its coefficients are OEIS A000698).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 HALF, FACTOR = -math.sqrt(0.5), math.sqrt(2 / math.pi)  # h is FACTOR / erfcx(HALF x)
 _FAR = -60.0
-_LEFT = (1.0, -2.0, 10.0, -74.0, 706.0, -8162.0)  # -x (h + x) in powers of 1 / x**2
+_REST_COEFFICIENTS = (1.0, -2.0, 10.0, -74.0, 706.0, -8162.0)  # -x (h + x) in powers of 1 / x**2
 
 
 def slope(x: Ndarray) -> Ndarray:
@@ -33,7 +33,7 @@ def curvature(x: Ndarray) -> Ndarray:
         near = np.where(h > 0, h * (h + wide), 0 * h)
         far = np.minimum(wide, _FAR)
         u = 1 / (far * far)
-        left = np.polynomial.polynomial.polyval(u, _LEFT)
+        left = np.polynomial.polynomial.polyval(u, _REST_COEFFICIENTS)
         return np.where(wide < _FAR, (1 + u * left) * left, near).astype(x.dtype, copy=False)
 
 

@@ -57,8 +57,8 @@ def _series(tops: tuple[Ndarray, ...], bottoms: tuple[Ndarray, ...], x: Ndarray)
         # A series that ends has a term of 0, and slopes of terms behind it that go on.
         open_ = np.isfinite(x) & (np.abs(whole) < 1) & ~np.logical_and.reduce(small) | (np.abs(whole) >= 1)
         open_ &= np.isfinite(value)
-    lost = open_ | ~np.isfinite(x)
-    return value, [np.where(lost, np.nan, s) for s in sums]
+    is_lost = open_ | ~np.isfinite(x)
+    return value, [np.where(is_lost, np.nan, s) for s in sums]
 
 
 def _doubles(function: Callable[..., Ndarray]) -> Callable[..., Ndarray]:
@@ -113,12 +113,12 @@ def _zeta_slope(s: Any, q: Any) -> Ndarray:
     t = q + _FIRST
     log, rest = np.log(t), t ** (1 - s) / (s - 1)
     total = total - rest * (log + 1 / (s - 1)) - log * t**-s / 2
-    rising, harmonic = s, 1 / s  # s (s + 1) ... and the sum of the factors' inverses
+    rising_factorial, harmonic = s, 1 / s  # s (s + 1) ... and the sum of the factors' inverses
     power = t ** (-s - 1)
     for k, factor in enumerate(_BERNOULLI):
-        total = total + factor * rising * power * (harmonic - log)
+        total = total + factor * rising_factorial * power * (harmonic - log)
         for j in (2 * k + 1, 2 * k + 2):
-            rising, harmonic = rising * (s + j), harmonic + 1 / (s + j)
+            rising_factorial, harmonic = rising_factorial * (s + j), harmonic + 1 / (s + j)
         power = power / (t * t)
     return np.where((s > 1) & (q > 0), total, np.nan)
 

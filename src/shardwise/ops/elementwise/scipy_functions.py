@@ -48,10 +48,10 @@ def _owens_t(h: Ndarray, a: Ndarray) -> Ndarray:
 def _hyp1f1(a: Ndarray, b: Ndarray, x: Ndarray) -> Ndarray:
     """SciPy's function does not return at infinity: the result there is infinite with the sign for large x, or 1 for a = 0."""
     far = x == np.inf
-    found = _function("hyp1f1")(a, b, np.where(far, x.dtype.type(1000), x))
+    values = _function("hyp1f1")(a, b, np.where(far, x.dtype.type(1000), x))
     with np.errstate(all="ignore"):
-        found = _hyp1f1_poles(a, b, x, np.where(far & (a != 0), found * x, found))
-    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(x), np.nan, found).astype(x.dtype, copy=False)
+        values = _hyp1f1_poles(a, b, x, np.where(far & (a != 0), values * x, values))
+    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(x), np.nan, values).astype(x.dtype, copy=False)
 
 
 def _hyp1f1_poles(a: Ndarray, b: Ndarray, x: Ndarray, found: Ndarray) -> Ndarray:
@@ -126,8 +126,8 @@ def _erfcx_push(t: Any, y: Any, x: Any) -> Any:
     if x.dtype.kind == "c":
         return do.mul(t, slope)
     right = do.max(x, 1)  # where the two terms are large and nearly equal
-    bent = do.mul(-math.sqrt(math.pi), _call("log_ndtr_curvature", do.mul(right, -math.sqrt(2))))
-    return do.mul(t, do.select_n(do.gt(x, 1), slope, do.mul(bent, do.square(_call("erfcx", right)))))
+    curvature = do.mul(-math.sqrt(math.pi), _call("log_ndtr_curvature", do.mul(right, -math.sqrt(2))))
+    return do.mul(t, do.select_n(do.gt(x, 1), slope, do.mul(curvature, do.square(_call("erfcx", right)))))
 
 
 def _dawsn_push(t: Any, y: Any, x: Any) -> Any:
@@ -234,12 +234,12 @@ _several_pointwise = later("shardwise.runtime.small", "several_pointwise")
 
 def _pair(name: str) -> Op:
     def kernel(env: Env, x: Ndarray) -> tuple[Ndarray, ...]:
-        (block,) = align_blocks(env, [x])
+        (block,) = align_blocks([x])
         wide = block.astype(np.float32) if x.dtype.itemsize < 4 else block
         with np.errstate(all="ignore"):
-            found = [np.asarray(v).astype(x.dtype, copy=False) for v in special_ufunc(name)(wide)]
-        found[0] = np.copysign(found[0], x.dtype.type(1) * block)  # odd, also at -0.0
-        return tuple(found)
+            results = [np.asarray(v).astype(x.dtype, copy=False) for v in special_ufunc(name)(wide)]
+        results[0] = np.copysign(results[0], x.dtype.type(1) * block)  # odd, also at -0.0
+        return tuple(results)
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, list[Any]]:
         (x,), (t,) = primals, tangents

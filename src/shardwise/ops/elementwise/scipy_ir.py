@@ -26,22 +26,22 @@ def by_ufunc(w: Lanes, name: str, *operands: Lane, results: int = 1) -> list[Lan
     return each_by_ufunc(w, _UFUNCS + name, *operands, results=[kind] * results)
 
 
-def by_scipy(name: str, special: Write | None = None, kinds: str = "w") -> Emit:
-    """SciPy's function; ``special(w, result, *operands)`` gives what differs from it."""
+def by_scipy(name: str, special: Write | None = None) -> Emit:
+    """SciPy's function; ``special(w, result, *operands)`` corrects its result where ours differs."""
 
     def write(w: Lanes, *operands: Lane) -> Lane:
         wide = [w.convert(x, "float64") for x in operands]
-        found = w.convert(by_ufunc(w, name, *wide)[0], operands[0].dtype)
-        return found if special is None else special(w, found, *operands)
+        value = w.convert(by_ufunc(w, name, *wide)[0], operands[0].dtype)
+        return value if special is None else special(w, value, *operands)
 
-    return Emit(write, kinds, cost=_COST)
+    return Emit(write, "w", cost=_COST)
 
 
-def nan_of_nans(w: Lanes, found: Lane, *operands: Lane) -> Lane:
+def nan_of_nans(w: Lanes, value: Lane, *operands: Lane) -> Lane:
     """NaN where an operand is; some functions ignore the others at a pole of one."""
     for x in operands:
-        found = w.select(w.isnan(x), x, found)
-    return found
+        value = w.select(w.isnan(x), x, value)
+    return value
 
 
 def odd(w: Lanes, found: Lane, *operands: Lane) -> Lane:
@@ -107,10 +107,10 @@ def _is_even(w: Lanes, x: Lane) -> Lane:
 
 def _zeta(w: Lanes, x: Lane, q: Lane) -> Lane:
     """Infinity or NaN at the poles, where `q` is 0 or a negative integer."""
-    (found,) = by_ufunc(w, "_zeta", x, q)
+    (value,) = by_ufunc(w, "_zeta", x, q)
     poles = w.binary("and", w.compare("le", q, w.like(0, q)), _whole(w, q))
     infinite = w.binary("or", _is_even(w, x), w.compare("eq", x, w.like(1, x)))
-    return w.select(poles, w.select(infinite, w.like(math.inf, x), w.like(math.nan, x)), found)
+    return w.select(poles, w.select(infinite, w.like(math.inf, x), w.like(math.nan, x)), value)
 
 
 def _polygamma(w: Lanes, m: Lane, x: Lane) -> Lane:
@@ -120,18 +120,18 @@ def _polygamma(w: Lanes, m: Lane, x: Lane) -> Lane:
     even = _whole(w, w.mul(n, w.like(0.5, n)))
     value = w.select(even, w.neg(size), size)
     value = w.select(w.compare("eq", n, w.like(0, n)), _nan_at_poles(w, by_ufunc(w, "psi", y)[0], y), value)
-    known = w.binary("and", w.compare("ge", n, w.like(0, n)), _whole(w, n))
-    return w.convert(w.select(known, value, w.like(math.nan, value)), x.dtype)
+    is_defined = w.binary("and", w.compare("ge", n, w.like(0, n)), _whole(w, n))
+    return w.convert(w.select(is_defined, value, w.like(math.nan, value)), x.dtype)
 
 
 def _hyp1f1(w: Lanes, a: Lane, b: Lane, x: Lane) -> Lane:
     """SciPy's function does not return at infinity."""
     far = w.compare("eq", x, w.like(math.inf, x))
     near = w.select(far, w.like(1000, x), x)
-    found = by_ufunc(w, "hyp1f1", a, b, near)[0]
+    value = by_ufunc(w, "hyp1f1", a, b, near)[0]
     grows = w.binary("and", far, w.compare("ne", a, w.like(0, a)))
-    found = w.select(grows, w.mul(found, x), found)
-    return nan_of_nans(w, _hyp1f1_poles(w, a, b, x, found), a, b, x)
+    value = w.select(grows, w.mul(value, x), value)
+    return nan_of_nans(w, _hyp1f1_poles(w, a, b, x, value), a, b, x)
 
 
 def _hyp1f1_poles(w: Lanes, a: Lane, b: Lane, x: Lane, found: Lane) -> Lane:
@@ -188,12 +188,12 @@ def emit_of(name: str, arity: int, kinds: str) -> Emit | None:
         return Emit(_hyp1f1, "w", cost=_COST)
     if name in IN_VECTORS:
         return IN_VECTORS[name]
-    exported = by_scipy(name, odd if name == "owens_t" else nan_of_nans if arity > 1 else None)
+    scipy_writer = by_scipy(name, odd if name == "owens_t" else nan_of_nans if arity > 1 else None)
 
     def write(w: Lanes, *operands: Lane) -> Lane:
         if _IN_DOUBLE.get(name) == arity and not operands[0].complex:
-            return exported.write(w, *operands)
-        (found,) = by_ufunc(w, name, *operands)
-        return nan_of_nans(w, found, *operands) if arity > 1 else found
+            return scipy_writer.write(w, *operands)
+        (value,) = by_ufunc(w, name, *operands)
+        return nan_of_nans(w, value, *operands) if arity > 1 else value
 
     return Emit(write, kinds.replace("f", "w"), cost=_COST)

@@ -43,8 +43,8 @@ def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
 def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
     """Cases and `which` have the same sharding; scalars, dims of size 1 and operands without a mesh adapt."""
     if not _agree(in_types[1:]):
-        shown = ", ".join(str(t.sharding.spec) for t in in_types[1:])
-        raise elementwise_error(f"select_n takes cases of one sharding, got [{shown}]. Reshard one of them.")
+        specs_text = ", ".join(str(t.sharding.spec) for t in in_types[1:])
+        raise elementwise_error(f"select_n takes cases of one sharding, got [{specs_text}]. Reshard one of them.")
     if not _agree(in_types):
         raise elementwise_error(
             "select_n: `which` must be a scalar or have the sharding of the cases, got "
@@ -55,8 +55,8 @@ def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Ru
 
 def _agree(types: Sequence[ShapedArray]) -> bool:
     """Whether all are sharded alike, dim by dim, except for dims of size 1."""
-    placed = [t for t in types if t.ndim and t.mesh is not None]
-    dims = zip(*[zip(t.shape, t.spec, strict=True) for t in placed], strict=True)
+    mesh_types = [t for t in types if t.ndim and t.mesh is not None]
+    dims = zip(*[zip(t.shape, t.spec, strict=True) for t in mesh_types], strict=True)
     return all(len({axes for size, axes in dim if size > 1}) <= 1 for dim in dims)
 
 
@@ -85,7 +85,7 @@ def _select(which: Ndarray, *cases: Ndarray) -> Ndarray:
 
 
 def _select_kernel(env: Env, *blocks: Ndarray) -> Ndarray:
-    return _select(*align_blocks(env, blocks))
+    return _select(*align_blocks(blocks))
 
 
 def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -145,18 +145,18 @@ def _guarded_type(taken: ShapedArray, x: ShapedArray) -> ShapedArray:
 
 
 def _guarded_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    taken, x = primals
-    out, t = bind(guarded_p, taken, x), tangents[1]
-    return out, None if t is None else spread(do.select_n(taken, 0, t), out.aval)
+    is_taken, x = primals
+    out, t = bind(guarded_p, is_taken, x), tangents[1]
+    return out, None if t is None else spread(do.select_n(is_taken, 0, t), out.aval)
 
 
 def _guarded_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    taken, x = values
+    is_taken, x = values
     shape = x.aval.shape
     still = do.stop_gradient(x)
     if x.aval.mesh is not None:
-        return bind(select_n_p, taken, still, x)
-    return bind(select_n_p, _wide(taken, shape), still, x)
+        return bind(select_n_p, is_taken, still, x)
+    return bind(select_n_p, _wide(is_taken, shape), still, x)
 
 
 def _drop_guard(eqn: Equation) -> Equation:
@@ -243,7 +243,7 @@ def _clamp(low: Ndarray, x: Ndarray, high: Ndarray) -> Ndarray:
 
 
 def _clamp_kernel(env: Env, low: Ndarray, x: Ndarray, high: Ndarray) -> Ndarray:
-    return _clamp(*align_blocks(env, (low, x, high)))
+    return _clamp(*align_blocks((low, x, high)))
 
 
 _CLAMP_PUSHES = (

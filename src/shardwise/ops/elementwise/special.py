@@ -139,11 +139,11 @@ def _igammac(a: Ndarray, x: Ndarray) -> Ndarray:
 def _zeta(x: Ndarray, q: Ndarray) -> Ndarray:
     """At the poles, where `q` is 0 or a negative integer: infinity if `x` is even, else NaN. Infinity for x = 1."""
     poles = (q <= 0) & (q == np.floor(q))
-    found = _hurwitz(x, q)
+    values = _hurwitz(x, q)
     if not poles.any():
-        return found
+        return values
     sides = np.where((np.mod(x, 2) == 0) | (x == 1), x.dtype.type(np.inf), x.dtype.type(np.nan))
-    return np.where(poles, sides, found).astype(x.dtype, copy=False)
+    return np.where(poles, sides, values).astype(x.dtype, copy=False)
 
 
 def _random_gamma_grad(a: Ndarray, x: Ndarray) -> Ndarray:

@@ -172,7 +172,7 @@ rsqrt_p = _transcendental(
 cbrt_p = _transcendental(
     "cbrt", np.cbrt, "f", emit=ir.CBRT, push=lambda t, y, x: do.mul(t, do.mul(1 / 3, do.integer_pow(y, y=-2)))
 )
-# Of few elements it rounds as NumPy's exponential makes it, which is what a document that we run shows; in loops by up to an ulp otherwise.
+# For few elements it rounds as NumPy's exponential does: a document that the tests run shows these digits. Loops may differ by an ulp.
 logistic_p = _transcendental(
     "logistic",
     _logistic,

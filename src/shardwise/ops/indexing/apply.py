@@ -67,8 +67,8 @@ def _apply_kernel(
     out = operand
     with np.errstate(all="ignore"):  # the function also runs on elements whose results are discarded
         for k in range(int(count.max()) if count.size else 0):
-            (changed,) = _evaluate(elementwise, program, [*scalars, out])
-            out = np.where(count > k, changed.astype(operand.dtype, copy=False), out)
+            (new_values,) = _evaluate(elementwise, program, [*scalars, out])
+            out = np.where(count > k, new_values.astype(operand.dtype, copy=False), out)
     loops = np.broadcast_shapes(out.shape[:lead], indices.shape[:lead])
     return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
 
@@ -145,14 +145,14 @@ def apply_at(
     """`operand` with `func` applied to the elements in windows, once per window. TypeError if `func` changes the dtype."""
     x = as_array(operand)
     scalar = ShapedArray((), x.dtype, x.weak_type)
-    program, captured = trace_program(lambda v: [as_value(func(v))], [scalar], getattr(func, "__name__", "func"))
+    program, captured_values = trace_program(lambda v: [as_value(func(v))], [scalar], getattr(func, "__name__", "func"))
     (out,) = program.out_types
     if out.shape or out.dtype != x.dtype:
         raise TypeError(
             f"scatter_apply: the function must map scalars of {x.dtype.name} to scalars of {x.dtype.name}, but gives "
             f"{out.str_short()}. Cast its result, or use x.at[...].get and .set."
         )
-    if any(c.ndim for c in captured):
+    if any(c.ndim for c in captured_values):
         raise TypeError("scatter_apply: the function may capture scalars only, as it is applied element by element.")
     shape = list(update_shape)
     for d, u in zip(scatter_window_dims(numbers, x.ndim), numbers.update_window_dims, strict=True):
@@ -161,7 +161,7 @@ def apply_at(
         scatter_apply_p,
         x,
         as_array(indices),
-        *captured,
+        *captured_values,
         program=program,
         dimension_numbers=numbers,
         update_shape=tuple(shape),

@@ -72,8 +72,8 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Cal
         if block.ndim == lead:
             block = block.reshape(block.shape + (1,) * out_types[0].ndim)
         own = block.shape[:lead]
-        kept = block.reshape(own + tuple(block.shape[lead + d] for d in batch))
-        return np.broadcast_to(kept, own + shape)[..., None]
+        batch_block = block.reshape(own + tuple(block.shape[lead + d] for d in batch))
+        return np.broadcast_to(batch_block, own + shape)[..., None]
 
     return lambda table, *positions: kernel(table, *map(column, positions))
 

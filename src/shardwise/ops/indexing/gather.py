@@ -107,7 +107,7 @@ def _gather_rule(ins: Types, outs: Types, params: Params) -> Rule:
     rank = len(operand)
     sizes = [*operand, *indices]  # one factor per operand dim, then one per dim of the indices
     kinds = [Kind.PASS] * rank + [Kind.PASS] * (len(indices) - 1) + [Kind.REPLICATE]
-    blocked: set[int] = set()
+    blocked_dims: set[int] = set()
     index_factor = {i: rank + i for i in range(len(indices))}
     for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
         index_factor[i] = d
@@ -115,15 +115,15 @@ def _gather_rule(ins: Types, outs: Types, params: Params) -> Rule:
     for d, size in enumerate(slice_sizes):
         if d in numbers.operand_batching_dims:
             continue
-        indexed = d in numbers.start_index_map
+        is_indexed = d in numbers.start_index_map
         if (
-            indexed and size == 1
+            is_indexed and size == 1
         ):  # it may stay split: each device reads from its own part, and a sum completes the result
             kinds[d] = Kind.REDUCE if operand[d] != 1 else Kind.PASS
-        elif indexed or size != operand[d]:
+        elif is_indexed or size != operand[d]:
             kinds[d] = Kind.REPLICATE
             if size != operand[d]:
-                blocked.add(d)
+                blocked_dims.add(d)
     offsets = iter(window)
     batch = iter(range(len(indices) - 1))
     out_dims = [next(offsets) if d in numbers.offset_dims else index_factor[next(batch)] for d in range(len(out))]
@@ -135,7 +135,7 @@ def _gather_rule(ins: Types, outs: Types, params: Params) -> Rule:
         (tuple((f,) if n != 1 else () for f, n in zip(out_dims, out, strict=True)),),
         tuple(sizes),
         tuple(kinds),
-        frozenset(blocked),
+        frozenset(blocked_dims),
     )
 
 
@@ -164,13 +164,13 @@ def _gather_specs(ins: Types, outs: Types, params: Mapping[str, Any], rule: Rule
     numbers: GatherDimensionNumbers = params["dimension_numbers"]
     operand, indices = ins[0], ins[1]
     window = gather_window_dims(numbers, operand.ndim)
-    batching = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    batching_dims = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     whole = {
         d for d, n in enumerate(params["slice_sizes"]) if n == operand.shape[d]
     }  # dims of size 1 among them, if collapsed
     clear = all(not axes or d in whole or d in numbers.operand_batching_dims for d, axes in enumerate(operand.spec))
-    clear &= all(not axes or i in batching for i, axes in enumerate(indices.spec))
-    together = {i: agreed_split(operand.spec[d], indices.spec[i]) for i, d in batching.items()}
+    clear &= all(not axes or i in batching_dims for i, axes in enumerate(indices.spec))
+    together = {i: agreed_split(operand.spec[d], indices.spec[i]) for i, d in batching_dims.items()}
     clear &= None not in together.values()
     if not clear:
         raise type_error(
@@ -214,7 +214,7 @@ def _gather_transpose(
         n.offset_dims, n.collapsed_slice_dims, n.start_index_map, n.operand_batching_dims, n.start_indices_batching_dims
     )
     mode = GatherScatterMode.CLIP if mode is GatherScatterMode.PROMISE_IN_BOUNDS else mode
-    kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
+    kept_params = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
     zeros = full_cotangent(operand.aval.update(weak_type=False))
     return [
         do.scatter_add(
@@ -226,7 +226,7 @@ def _gather_transpose(
             operand_axes=None,
             update_axes=(),
             combine="add",
-            **kept,
+            **kept_params,
         ),
         None,
     ]
@@ -238,11 +238,11 @@ def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequen
     (operand, indices), (left, right) = values, dims
     n: GatherDimensionNumbers = params["dimension_numbers"]
     up = lambda ds: tuple(d + 1 for d in ds)  # noqa: E731
-    offset, collapsed, mapped = up(n.offset_dims), n.collapsed_slice_dims, n.start_index_map
+    offset, collapsed_dims, mapped_dims = up(n.offset_dims), n.collapsed_slice_dims, n.start_index_map
     ours, theirs, sizes = n.operand_batching_dims, n.start_indices_batching_dims, params["slice_sizes"]
     if left is not None:
         operand = moved_to_front(operand, left)
-        collapsed, mapped, ours = up(collapsed), up(mapped), up(ours)
+        collapsed_dims, mapped_dims, ours = up(collapsed_dims), up(mapped_dims), up(ours)
         sizes = (min(size, 1) if right is not None else size, *sizes)
     if right is not None:
         indices = moved_to_front(indices, right)
@@ -251,7 +251,7 @@ def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequen
         ours, theirs = (0, *ours), (0, *theirs)
     elif left is not None:
         offset = (0, *offset)
-    numbers = GatherDimensionNumbers(offset, collapsed, mapped, ours, theirs)
+    numbers = GatherDimensionNumbers(offset, collapsed_dims, mapped_dims, ours, theirs)
     promises = {} if right is None else {"indices_are_sorted": False, "unique_indices": False}
     return [
         do.gather(operand, indices, **{**params, **promises, "dimension_numbers": numbers, "slice_sizes": sizes})
@@ -371,13 +371,13 @@ def gather(
     if 0 not in start_indices.shape[:-1] or within == list(slice_sizes[: operand.ndim]):
         return gather_windows(operand, start_indices, dimension_numbers, slice_sizes, **options)
     # Without indices a window may be larger than the operand: nothing is read.
-    found = gather_windows(operand, start_indices, dimension_numbers, within, **options)
-    shape = list(found.shape)
+    windows = gather_windows(operand, start_indices, dimension_numbers, within, **options)
+    shape = list(windows.shape)
     for d, window in zip(
         dimension_numbers.offset_dims, gather_window_dims(dimension_numbers, operand.ndim), strict=True
     ):
         shape[d] = slice_sizes[window]
-    return full(tuple(shape), 0, found.dtype)
+    return full(tuple(shape), 0, windows.dtype)
 
 
 def gather_windows(
@@ -393,15 +393,15 @@ def gather_windows(
     wrap_negative: bool = False,
 ) -> Array:
     """`gather`, where `wrap_negative` counts negative starts from the end."""
-    parsed = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode)
-    if parsed is GatherScatterMode.ONE_HOT:
+    parsed_mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode)
+    if parsed_mode is GatherScatterMode.ONE_HOT:
         raise NotImplementedError(
             "gather with mode='one_hot' is not implemented; use mode='fill' with fill_value=0, which gives the same values."
         )
     params = gather_params(
         dimension_numbers,
         slice_sizes,
-        parsed,
+        parsed_mode,
         fill_value,
         unique_indices=unique_indices,
         indices_are_sorted=indices_are_sorted,

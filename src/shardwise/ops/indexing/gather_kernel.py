@@ -63,7 +63,7 @@ def gather_kernel(
     del promises
     numbers = dimension_numbers
     if not all(slice_sizes[d] for d in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)):
-        # Windows of no elements where the result has some: beyond the end of an empty dim. One of fill values is in their place.
+        # The windows are empty although the result is not: they lie beyond the end of an empty dim. A window of fill values replaces them.
         operand = _fill_window(env, operand.dtype, slice_sizes, mode, fill_value, operand_axes)
         slice_sizes = tuple(n or 1 for n in slice_sizes)
         indices, mode, operand_axes = np.zeros_like(indices), GatherScatterMode.CLIP, None
@@ -175,8 +175,8 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     del out_types
     dtype = in_types[0].dtype
     if is_key_dtype(dtype) and params["mode"] is GatherScatterMode.FILL_OR_DROP:
-        filled = fill_number(params["fill_value"], dtype)
-        params = {**params, "fill_value": filled.item() if filled.dtype.kind == "u" else params["fill_value"]}
+        fill_scalar = fill_number(params["fill_value"], dtype)
+        params = {**params, "fill_value": fill_scalar.item() if fill_scalar.dtype.kind == "u" else params["fill_value"]}
     kernel = partial(gather_kernel, env, **params)
     operand, indices = (t.shape for t in in_types)
     run = _run_of_rows(params["dimension_numbers"], operand, params["slice_sizes"], len(indices) - 1)
@@ -287,13 +287,13 @@ def default_fill(dtype: Any) -> Any:
 
 def fill_number(fill_value: Any, dtype: DType) -> Ndarray:
     """The value of windows out of bounds: `fill_value`, or the dtype's default for None. Of keys it is the value of each word."""
-    stored = dtype.physical if isinstance(dtype, KeyDtype) else dtype
-    if stored is not dtype or stored.type is np.void:  # small floats are of kind "V", too
+    stored_dtype = dtype.physical if isinstance(dtype, KeyDtype) else dtype
+    if stored_dtype is not dtype or stored_dtype.type is np.void:  # small floats are of kind "V", too
         word = iinfo("uint32").max if fill_value is None else fill_value
-        words = np.full(stored.itemsize // 4, word, np.uint32)
-        return words.view(stored).reshape(()) if words.size else np.zeros((), stored)
+        words = np.full(stored_dtype.itemsize // 4, word, np.uint32)
+        return words.view(stored_dtype).reshape(()) if words.size else np.zeros((), stored_dtype)
     value = default_fill(dtype) if fill_value is None else fill_value
-    return np.asarray(value).astype(stored)
+    return np.asarray(value).astype(stored_dtype)
 
 
 def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int | None:
@@ -320,17 +320,17 @@ def _gather_rows(how: _WindowReads, operand: Ndarray, columns: Sequence[Ndarray]
     lead, numbers, slice_sizes, mode, fill_value, wrap = how
     loops, batch = columns[0].shape[:lead], columns[0].shape[lead:]
     rank, shape = operand.ndim - lead, operand.shape[lead:]
-    found = _run_of_rows(numbers, shape, slice_sizes, len(batch))
-    if found is None:
+    run_of_rows = _run_of_rows(numbers, shape, slice_sizes, len(batch))
+    if run_of_rows is None:
         return None
-    (first, run, rest), count = found, len(numbers.start_index_map)
+    (first, run, rest), count = run_of_rows, len(numbers.start_index_map)
     operand = _dense(operand, columns[0].size * math.prod(rest))
     if math.prod(operand.shape[: lead + first]) == 1 and operand.flags.c_contiguous:
         table = operand.reshape(math.prod(run), math.prod(rest))
         grid = PositionDims.of(run, [d - first for d in numbers.start_index_map])
-        taken = taken_rows(table, [c.reshape(-1) for c in columns], how.fill(operand.dtype), grid=grid, wrap=wrap)
-        if taken is not None:
-            return taken.reshape(*loops, *shape[:first], *batch, *rest)
+        rows_read = taken_rows(table, [c.reshape(-1) for c in columns], how.fill(operand.dtype), grid=grid, wrap=wrap)
+        if rows_read is not None:
+            return rows_read.reshape(*loops, *shape[:first], *batch, *rest)
     if math.prod(loops) != 1:
         return None
     starts: list[Ndarray] = list(columns)
@@ -371,16 +371,16 @@ def _gather_along(how: _WindowReads, operand: Ndarray, indices: Ndarray) -> Ndar
     ):
         return None
     table, position = operand.reshape(-1, operand.shape[-1]), indices.reshape(-1, indices.shape[-2])
-    found = take_along(table, position, how.fill(operand.dtype), wrap=how.wrap)
-    return None if found is None else found.reshape(indices.shape[:-1])
+    elements = take_along(table, position, how.fill(operand.dtype), wrap=how.wrap)
+    return None if elements is None else elements.reshape(indices.shape[:-1])
 
 
 def _place_window(out: Ndarray, lead: int, batch: int, numbers: GatherDimensionNumbers, operand_ndim: int) -> Ndarray:
     """Reorder ``loops + batch + every unpaired operand dim`` to the result's dims."""
-    unpaired = [d for d in range(operand_ndim) if d not in numbers.operand_batching_dims]
-    collapsed = tuple(lead + batch + i for i, d in enumerate(unpaired) if d in numbers.collapsed_slice_dims)
-    if collapsed:
-        out = out[tuple(0 if a in collapsed else slice(None) for a in range(out.ndim))]
+    unpaired_dims = [d for d in range(operand_ndim) if d not in numbers.operand_batching_dims]
+    collapsed_axes = tuple(lead + batch + i for i, d in enumerate(unpaired_dims) if d in numbers.collapsed_slice_dims)
+    if collapsed_axes:
+        out = out[tuple(0 if a in collapsed_axes else slice(None) for a in range(out.ndim))]
     offset = iter(range(lead + batch, out.ndim))
     index = iter(range(lead, lead + batch))
     order = [next(offset) if d in numbers.offset_dims else next(index) for d in range(out.ndim - lead)]

@@ -25,10 +25,9 @@ from shardwise.runtime.loops import Call
 from shardwise.runtime.memory import pool
 
 POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))  # types in which rows are numbered
-_FEWER = (
-    8  # times fewer elements than in one table pay for a compiled loop: NumPy finds rows of several ones by many calls
-)
-_KEPT = 1 << 20  # beginnings that are kept for the next call
+# So many times fewer elements than in one table pay for a compiled loop: NumPy finds rows of several ones by many calls.
+_FEWER = 8
+_MOST_KEPT = 1 << 20  # beginnings that are kept for the next call
 MOST_KEPT = 1 << 16  # the same of each way that operands and starts lie
 
 
@@ -50,39 +49,39 @@ def mapped_rows(
     lie = tuple([(d, start.shape, start.strides, start.dtype) for d, start in starts.items()])
     key = operand.shape, operand.dtype, lead, lie, tuple(sizes), tuple(index_shape), tuple(pairs), wrap
     try:
-        known = _known[key]
+        reader = _readers[key]
     except KeyError:
-        known = _known[key] = _WindowReader.of(operand, lead, starts, sizes, index_shape, pairs, wrap)
-    if known is None:
+        reader = _readers[key] = _WindowReader.of(operand, lead, starts, sizes, index_shape, pairs, wrap)
+    if reader is None:
         return None
-    found, call = known.found, known.call
+    plan, call = reader.plan, reader.call
     if call is not None:  # it reads the starts where they lie
-        out = pool.empty(found.result, operand.dtype)
-        given = [address(starts[d]) for d in found.indexed]
-        call(address(operand), address(out), *known.before, *given, *known.after)
+        out = pool.empty(plan.result, operand.dtype)
+        given = [address(starts[d]) for d in plan.indexed_dims]
+        call(address(operand), address(out), *reader.before, *given, *reader.after)
         return out
     rows = taken_rows(
-        operand.reshape(found.table), _columns(starts, found), None, grid=found.grid, wrap=bool(wrap), run=found.run
+        operand.reshape(plan.table), _columns(starts, plan), None, grid=plan.grid, wrap=bool(wrap), run=plan.run
     )
-    return None if rows is None else rows.reshape(found.result)
+    return None if rows is None else rows.reshape(plan.result)
 
 
 class _WindowReader(NamedTuple):
     """How windows are read from operands and starts that lie alike.
 
     Attributes:
-        found: as rows of a table.
+        plan: how windows are read as rows of a table.
         call: reads them, on the addresses of the operand, the result, `before`, the starts and `after`; None where starts are copied first.
         before: an address.
         after: one, or none.
-        held: the arrays there.
+        kept_arrays: the arrays at these addresses.
     """
 
-    found: _Read
+    plan: _Read
     call: Call | None = None
     before: Ints = ()
     after: Ints = ()
-    held: tuple[Ndarray, ...] = ()
+    kept_arrays: tuple[Ndarray, ...] = ()
 
     @classmethod
     def of(
@@ -95,41 +94,41 @@ class _WindowReader(NamedTuple):
         pairs: Sequence[tuple[int, int]],
         wrap: bool | None,
     ) -> _WindowReader | None:
-        """What there is to know; None where rows are not read."""
+        """The reader for operands of this kind; None where they have no rows to read."""
         dims = tuple((d, start.dtype) for d, start in starts.items())
-        found = _read(operand.shape, lead, dims, tuple(sizes), tuple(index_shape), tuple(pairs), wrap is None)
-        if found is None:
+        plan = _read(operand.shape, lead, dims, tuple(sizes), tuple(index_shape), tuple(pairs), wrap is None)
+        if plan is None:
             return None
-        columns = _columns(starts, found)
+        columns = _columns(starts, plan)
         taker = row_taker(
-            found.table,
+            plan.table,
             operand.dtype,
             columns,
             None,
-            grid=found.grid,
+            grid=plan.grid,
             wrap=bool(wrap),
-            run=found.run,
+            run=plan.run,
             fewest=FEWEST // _FEWER,
         )
         if taker is None:
             return None
-        by_copy = cls(found) if prod(taker.shape) >= FEWEST else None
-        given, begins = taker.columns[: len(found.indexed)], taker.columns[len(found.indexed) :]
-        if any(address(c) != address(starts[d]) for c, d in zip(given, found.indexed, strict=True)):
+        by_copy = cls(plan) if prod(taker.shape) >= FEWEST else None
+        given, begins = taker.columns[: len(plan.indexed_dims)], taker.columns[len(plan.indexed_dims) :]
+        if any(address(c) != address(starts[d]) for c, d in zip(given, plan.indexed_dims, strict=True)):
             return by_copy
-        if begins and prod(found.places) > MOST_KEPT:
+        if begins and prod(plan.places) > MOST_KEPT:
             return by_copy
-        return cls(found, taker.call, (address(taker.fills),), tuple(map(address, begins)), (taker.fills, *begins))
+        return cls(plan, taker.call, (address(taker.fills),), tuple(map(address, begins)), (taker.fills, *begins))
 
 
-_known: Bounded[tuple[Any, ...], _WindowReader | None] = Bounded(LAYOUTS)
+_readers: Bounded[tuple[Any, ...], _WindowReader | None] = Bounded(LAYOUTS)
 
 
-def _columns(starts: Mapping[int, Ndarray], found: _Read) -> list[Ndarray]:
+def _columns(starts: Mapping[int, Ndarray], plan: _Read) -> list[Ndarray]:
     """The numbers of the positions, with those of `first_rows`."""
-    columns = [_column(starts[d], found) for d in found.indexed]
-    if found.counts:
-        columns.append(first_rows(found.counts, found.places, found.dtype))
+    columns = [_column(starts[d], plan) for d in plan.indexed_dims]
+    if plan.counts:
+        columns.append(first_rows(plan.counts, plan.places, plan.dtype))
     return columns
 
 
@@ -137,18 +136,18 @@ class _Read(NamedTuple):
     """How windows are read as rows of a table.
 
     Attributes:
-        indexed: the dims that have starts.
+        indexed_dims: the dims that have starts.
         ones: dims that starts get at their end, to broadcast to `places`.
         places: the shape of the positions.
         dtype: the type of their numbers.
-        counts: of what `first_rows` adds.
+        counts: the argument of `first_rows`, whose numbers are added to the positions'; empty where nothing is.
         grid: the dims that numbers count in.
         table: the shape of the table.
         run: rows that are read at each position.
         result: the shape of the elements read.
     """
 
-    indexed: Ints
+    indexed_dims: Ints
     ones: Ints
     places: Ints
     dtype: np.dtype[Any]
@@ -159,12 +158,12 @@ class _Read(NamedTuple):
     result: Ints
 
 
-def _column(start: Ndarray, found: _Read) -> Ndarray:
+def _column(start: Ndarray, plan: _Read) -> Ndarray:
     """The starts of all windows in one dim, as numbers of their places."""
-    if start.shape == found.places and start.dtype == found.dtype:
+    if start.shape == plan.places and start.dtype == plan.dtype:
         return start.reshape(-1)  # a broadcast, and its cast, take longer than this
-    wide = np.broadcast_to(start.reshape(start.shape + found.ones), found.places)
-    return wide.astype(found.dtype, copy=False).reshape(-1)
+    wide = np.broadcast_to(start.reshape(start.shape + plan.ones), plan.places)
+    return wide.astype(plan.dtype, copy=False).reshape(-1)
 
 
 @recent(256)
@@ -178,69 +177,83 @@ def _read(
     within: bool,
 ) -> _Read | None:
     """How windows are read from a dense operand of that shape, with starts of these types for some dims, which may be `within` bounds."""
-    core, paired = shape[lead:], dict(pairs)
-    indexed = tuple(d for d, _ in starts if sizes[d] != core[d])
-    last = max([*indexed, *paired], default=-1)
-    fixed = [d for d in range(len(core)) if d not in paired and d not in indexed]
-    if last < 0 or any(sizes[d] != core[d] for d in fixed) or not all(sizes):
+    core, paired_dims = shape[lead:], dict(pairs)
+    indexed_dims = tuple(d for d, _ in starts if sizes[d] != core[d])
+    last = max([*indexed_dims, *paired_dims], default=-1)
+    whole_dims = [d for d in range(len(core)) if d not in paired_dims and d not in indexed_dims]
+    if last < 0 or any(sizes[d] != core[d] for d in whole_dims) or not all(sizes):
         return None
-    width = sizes[last] if last in indexed else 1
-    inner = tuple(1 if d in paired else sizes[d] for d in range(last))  # dims of a window that are rows of their own
+    width = sizes[last] if last in indexed_dims else 1
+    inner = tuple(
+        1 if d in paired_dims else sizes[d] for d in range(last)
+    )  # dims of a window that are rows of their own
     loops = np.broadcast_shapes(shape[:lead], index_shape[:lead]) + index_shape[lead:]
     places, rest = loops + inner, prod(core[last + 1 :])
     rows = prod(shape[: lead + last + 1])
-    dtype = np.result_type(np.int32, *(() if within else (kind for d, kind in starts if d in indexed)))
+    dtype = np.result_type(np.int32, *(() if within else (kind for d, kind in starts if d in indexed_dims)))
     if within and width == prod(inner) == 1 < rest:  # NumPy takes whole rows as fast
         return None
     if prod(places) * width * rest < FEWEST // _FEWER or dtype not in POSITIONS or rows >= 1 << 31:
         return None
     steps = tuple(prod(shape[a + 1 : lead + last + 1]) for a in range(lead + last + 1))
-    extents, apart = tuple(core[d] for d in indexed), tuple(steps[lead + d] for d in indexed)
-    spans = tuple(sizes[d] for d in indexed)
-    counted = [(a, a) for a in range(lead)] + [(lead + d, lead + paired[d]) for d in sorted(paired)]
-    counted += [(lead + d, len(loops) + d) for d in range(last) if d not in paired]
-    counts = tuple((at, n, steps[a]) for a, at in counted if (n := shape[a] if a < lead else places[at]) != 1)
+    extents, apart = tuple(core[d] for d in indexed_dims), tuple(steps[lead + d] for d in indexed_dims)
+    spans = tuple(sizes[d] for d in indexed_dims)
+    counted_dims = [(a, a) for a in range(lead)] + [(lead + d, lead + paired_dims[d]) for d in sorted(paired_dims)]
+    counted_dims += [(lead + d, len(loops) + d) for d in range(last) if d not in paired_dims]
+    counts = tuple((at, n, steps[a]) for a, at in counted_dims if (n := shape[a] if a < lead else places[at]) != 1)
     if counts:
         extents, apart, spans = (*extents, rows), (*apart, 1), (*spans, 1)
-    window = [n for d, n in enumerate(sizes) if d not in paired]
+    window = [n for d, n in enumerate(sizes) if d not in paired_dims]
     grid = PositionDims(extents, apart, spans)
-    return _Read(indexed, (1,) * last, places, dtype, counts, grid, (rows, rest), width, (*loops, *window))
+    return _Read(indexed_dims, (1,) * last, places, dtype, counts, grid, (rows, rest), width, (*loops, *window))
+
+
+class MappedPositions(NamedTuple):
+    """Positions of rows: an operand's first dims are those that positions count along, and those that go with the positions' dims.
+
+    Attributes:
+        columns: the positions' numbers along each of `dims`: ``loops + batch``, of one shape; a loop has extent 1 where its rounds agree.
+        dims: the operand's dims that positions count along.
+        pairs: dims of the operand, with the dim of the positions that each goes with.
+        wrap: negative numbers count from the end.
+        clip: numbers out of bounds are clamped; without it their rows are left out.
+    """
+
+    columns: Sequence[Ndarray]
+    dims: Sequence[int]
+    pairs: Sequence[tuple[int, int]]
+    wrap: bool
+    clip: bool
+
+    @property
+    def dim_count(self) -> int:
+        """How many of the operand's dims come before a row's."""
+        return len(self.dims) + len(self.pairs)
+
+    def loops(self, operand: Ndarray, lead: int, updates: Ndarray) -> Ints:
+        """The extents of the loops over operand, positions and updates."""
+        return np.broadcast_shapes(operand.shape[:lead], self.columns[0].shape[:lead], updates.shape[:lead])
 
 
 def combined_mapped_rows(
-    operand: Ndarray,
-    lead: int,
-    columns: Sequence[Ndarray],
-    dims: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-    updates: Ndarray,
-    ufunc: Any,
-    *,
-    wrap: bool,
-    clip: bool,
-    owned: bool,
+    operand: Ndarray, lead: int, positions: MappedPositions, updates: Ndarray, ufunc: Any, *, owned: bool
 ) -> Ndarray | None:
     """`operand` with rows of `updates` put or combined into it, as `combined_rows` does; None as in `mapped_rows`.
 
-    The operand's first dims are those that positions count along, `dims`, and those that go with dims of the positions, in `pairs`.
-    `columns` (``loops + batch``, of one shape) are the positions' numbers, `updates` is ``loops + batch + row``. Extents of loops are 1
-    where all have the same. `owned`: the operand may be written over.
+    `updates` is ``loops + batch + row``. `owned`: the operand may be written over.
     """
-    loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
-    first = len(dims) + len(pairs)
-    if row := loops_in_rows(operand, lead, first, columns[0].shape, updates, loops, owned):
+    loops, first, batch = positions.loops(operand, lead, updates), positions.dim_count, positions.columns[0].shape
+    if row := loops_in_rows(operand, lead, first, batch, updates, loops, owned):
         operand = np.broadcast_to(operand, (*loops, *operand.shape[lead:]))
-        into = row.move_loops_in(operand, lead + first), row.move_loops_in(updates, columns[0].ndim)
-        out = combined_mapped_rows(
-            into[0], lead, columns, dims, pairs, into[1], ufunc, wrap=wrap, clip=clip, owned=owned
-        )
+        into = row.move_loops_in(operand, lead + first), row.move_loops_in(updates, len(batch))
+        out = combined_mapped_rows(into[0], lead, positions, into[1], ufunc, owned=owned)
         return None if out is None else row.move_loops_out(out, lead + first)
-    found = mapped_combiner(operand, lead, columns, dims, pairs, updates, ufunc, wrap=wrap, clip=clip)
-    if found is None:
+    combiner = mapped_combiner(operand, lead, positions, updates, ufunc)
+    if combiner is None:
         return None
-    work = found.memory(operand, owned)
-    found.combiner.combine(work.reshape(found.table))
-    return found.block(work)
+    work = combiner.memory(operand, owned)
+    combiner.combiner.combine(work.reshape(combiner.table))
+    return combiner.block(work)
 
 
 class MappedCombiner(NamedTuple):
@@ -261,8 +274,12 @@ class MappedCombiner(NamedTuple):
     def memory(self, operand: Ndarray, owned: bool) -> Ndarray:
         """The operand as it lies in the table, or a copy unless it is `owned`."""
         whole = operand if operand.shape == self.shape else np.broadcast_to(operand, self.shape)
-        turned = whole.transpose(self.order)
-        return turned if owned and whole is operand and turned.flags.c_contiguous else row_major(turned)
+        transposed_view = whole.transpose(self.order)
+        return (
+            transposed_view
+            if owned and whole is operand and transposed_view.flags.c_contiguous
+            else row_major(transposed_view)
+        )
 
     def block(self, work: Ndarray) -> Ndarray:
         """The operand's dims in their order again."""
@@ -270,23 +287,14 @@ class MappedCombiner(NamedTuple):
 
 
 def mapped_combiner(
-    operand: Ndarray,
-    lead: int,
-    columns: Sequence[Ndarray],
-    dims: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-    updates: Ndarray,
-    ufunc: Any,
-    *,
-    wrap: bool,
-    clip: bool,
+    operand: Ndarray, lead: int, positions: MappedPositions, updates: Ndarray, ufunc: Any
 ) -> MappedCombiner | None:
     """How `combined_mapped_rows` combines rows with an operand of this shape and strides, none of whose loops become parts of rows.
 
     The columns of the combiner are those of the positions, and behind them the one of where each table begins.
     """
-    loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
-    first, core = len(dims) + len(pairs), operand.shape[lead:]
+    columns, dims, pairs, wrap, clip = positions
+    loops, first, core = positions.loops(operand, lead, updates), positions.dim_count, operand.shape[lead:]
     shape, places, rest = loops + core, loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
     fewest = COMBINED_FEWEST // _FEWER
@@ -294,19 +302,19 @@ def mapped_combiner(
         return None
     order = memory_order(operand, lead + first) if operand.shape == shape else tuple(range(len(shape)))
     steps = [prod(shape[d] for d in order[order.index(a) + 1 : lead + first]) for a in range(lead + first)]
-    counted = [*enumerate(loops), *((lead + at, core[d]) for d, at in pairs)]
+    loop_counts = [*enumerate(loops), *((lead + at, core[d]) for d, at in pairs)]
     numbers = [np.broadcast_to(c, places).astype(dtype, copy=False).reshape(-1) for c in columns]
     begins = [steps[a] for a in (*range(lead), *(lead + d for d, _ in pairs))]
-    counts = tuple((at, n, step) for (at, n), step in zip(counted, begins, strict=True) if n != 1)
+    counts = tuple((at, n, step) for (at, n), step in zip(loop_counts, begins, strict=True) if n != 1)
     if counts:
         numbers.append(_as_far_apart(first_rows(counts, places, dtype), numbers[0]))
     extents, apart = tuple(core[d] for d in dims), tuple(steps[lead + d] for d in dims)
     grid = PositionDims((*extents, rows), (*apart, 1)) if counts else PositionDims(extents, apart)
     new = np.broadcast_to(updates, places + core[first:]).reshape(-1, rest)
-    found = row_combiner(
+    combiner = row_combiner(
         (rows, rest), operand.dtype, numbers, new, ufunc, grid=grid, wrap=wrap, clip=clip, fewest=fewest
     )
-    return None if found is None else MappedCombiner(found, (rows, rest), shape, order)
+    return None if combiner is None else MappedCombiner(combiner, (rows, rest), shape, order)
 
 
 def memory_order(x: Ndarray, leading: int) -> Ints:
@@ -321,9 +329,9 @@ def _as_far_apart(numbers: Ndarray, column: Ndarray) -> Ndarray:
     step = column.strides[0] // column.itemsize
     if step <= 1 or column.strides[0] % column.itemsize or not numbers.size:
         return numbers
-    spaced = np.empty((len(numbers), step), numbers.dtype)[:, 0]
-    spaced[...] = numbers
-    return spaced
+    spaced_numbers = np.empty((len(numbers), step), numbers.dtype)[:, 0]
+    spaced_numbers[...] = numbers
+    return spaced_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,15 +344,15 @@ class _Row:
     def move_loops_in(self, x: Ndarray, before: int) -> Ndarray:
         """`x` with the loops in its rows, in front of which it has `before` dims; extents of 1 take their place."""
         dims = [*self.loops, *range(before, x.ndim)]
-        kept = [a for a in range(before) if a not in self.loops]
-        return with_ones(x.transpose(*kept, *[dims[i] for i in self.order]), self.loops)
+        kept_axes = [a for a in range(before) if a not in self.loops]
+        return with_ones(x.transpose(*kept_axes, *[dims[i] for i in self.order]), self.loops)
 
     def move_loops_out(self, x: Ndarray, before: int) -> Ndarray:
         """The inverse."""
         x = x[tuple(0 if a in self.loops else slice(None) for a in range(before))]
-        kept = before - len(self.loops)
-        x = x.transpose(*range(kept), *[kept + self.order.index(i) for i in range(len(self.order))])
-        return np.moveaxis(x, range(kept, before), self.loops)
+        kept_count = before - len(self.loops)
+        x = x.transpose(*range(kept_count), *[kept_count + self.order.index(i) for i in range(len(self.order))])
+        return np.moveaxis(x, range(kept_count, before), self.loops)
 
 
 def loops_in_rows(
@@ -366,7 +374,7 @@ def first_rows(counts: tuple[Ints, ...], places: Ints, dtype: np.dtype[Any]) -> 
     """For each place the number of its first row: the sum over `counts` (dim, extent, rows from one to the next). Kept for the next call if
     there are not too many.
     """
-    return (_kept_first_rows if prod(places) <= _KEPT else _first_rows)(counts, places, dtype)
+    return (_kept_first_rows if prod(places) <= _MOST_KEPT else _first_rows)(counts, places, dtype)
 
 
 def _first_rows(counts: Sequence[Ints], places: Ints, dtype: np.dtype[Any]) -> Ndarray:

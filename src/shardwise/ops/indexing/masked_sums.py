@@ -48,7 +48,7 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Cal
     out = out_types[0] if rest is None else rest.inputs[0].aval
     own_parts = None if rest is None else Plan(rest, env).run
     lead, count, row = env.lead, in_types[1].shape[0], (0,) * (out.ndim - 1)
-    summed = {env.dim(a): env.size(a) for a in params["axes"]}
+    summed_dims = {env.dim(a): env.size(a) for a in params["axes"]}
 
     def run(mask: Ndarray, table: Ndarray, positions: Ndarray) -> tuple[Ndarray, ...]:
         if any(n > 1 and s for n, s in zip(mask.shape[lead + 1 :], mask.strides[lead + 1 :], strict=True)):
@@ -57,7 +57,7 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Cal
         left = np.broadcast_to(mask[(..., *row)], (*extents, out.shape[0]))
         if params["turned"]:
             left = ~left
-        alike = any(extents[d] != n for d, n in summed.items())  # devices that all add the same
+        alike = any(extents[d] != n for d, n in summed_dims.items())  # devices that all add the same
         if alike or _FEW * np.count_nonzero(left) > left.size:
             return plain(mask, table, positions)
         *devices, rows = _places(np.flatnonzero(left), left.shape)
@@ -65,21 +65,21 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Cal
         if read.wraps:
             at = np.where(at < 0, at + count, at)
         # Which row of all devices' tables each row of the result is.
-        shape = tuple([1 if d in summed else n for d, n in enumerate(extents)])
+        shape = tuple([1 if d in summed_dims else n for d, n in enumerate(extents)])
         source = np.full(math.prod(shape) * out.shape[0], -1)
         source[_numbers(devices, rows, (*shape, out.shape[0]))] = _numbers(devices, at.clip(0, count - 1), table.shape)
-        missing = source < 0
-        if source.size - np.count_nonzero(missing) < len(rows):
+        is_missing = source < 0
+        if source.size - np.count_nonzero(is_missing) < len(rows):
             return plain(mask, table, positions)  # a row of several devices
         result = pool.empty((*shape, *out.shape), out.dtype)
-        found = result.reshape(-1, *out.shape[1:])
+        result_rows = result.reshape(-1, *out.shape[1:])
         if table.flags.c_contiguous:
-            table.reshape(-1, *out.shape[1:]).take(source, 0, found, "clip")
+            table.reshape(-1, *out.shape[1:]).take(source, 0, result_rows, "clip")
         else:
-            found[...] = table[tuple(_places(source.clip(0), table.shape[: lead + 1]))]
-        np.add(found, np.zeros((), out.dtype), out=found)  # others add zeros: -0.0 becomes 0.0
-        if missing.any():
-            found[missing] = 0
+            result_rows[...] = table[tuple(_places(source.clip(0), table.shape[: lead + 1]))]
+        np.add(result_rows, np.zeros((), out.dtype), out=result_rows)  # others add zeros: -0.0 becomes 0.0
+        if is_missing.any():
+            result_rows[is_missing] = 0
         return (result,) if own_parts is None else own_parts(result)
 
     return run
@@ -87,13 +87,13 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Cal
 
 def _places(numbers: Ndarray, shape: tuple[int, ...]) -> list[Any]:
     """Where elements with these numbers lie along each dim."""
-    found = list[Any]()
+    index_arrays = list[Any]()
     for n in reversed(shape[1:]):
         at: Any = 0
         if n > 1:
             numbers, at = np.divmod(numbers, n)
-        found.append(at)
-    return [numbers, *reversed(found)]
+        index_arrays.append(at)
+    return [numbers, *reversed(index_arrays)]
 
 
 def _numbers(devices: list[Any], rows: Ndarray, shape: tuple[int, ...]) -> Ndarray:

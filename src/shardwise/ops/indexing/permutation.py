@@ -101,8 +101,8 @@ def scatter_add_partition(region: Any, eqn: Equation) -> None:
     def along(region: Any) -> None:
         (out,) = eqn.outputs
         places, updates = _local(region, eqn, 1, lay), _local(region, eqn, 2, lay)
-        moved = _sort_by_keys(region, places, updates, dim, lay[dim], out.aval)
-        (result,) = region.emit(add_p, [_local(region, eqn, 0, lay), moved], {})
+        sorted_updates = _sort_by_keys(region, places, updates, dim, lay[dim], out.aval)
+        (result,) = region.emit(add_p, [_local(region, eqn, 0, lay), sorted_updates], {})
         region.define(out, result, lay)
 
     region.cheapest(along, lambda region: region.generic(eqn))

@@ -115,10 +115,10 @@ def _at(ref: Any, index: tuple[At, ...], operands: Sequence[Any]) -> tuple[Any, 
     """The view and the index in it that a program says."""
     if not index:
         return ref, ...
-    found = [at.index([as_array(x) for x in operands], _slice) for at in index]
-    for outer in found[:-1]:
+    indices = [at.index([as_array(x) for x in operands], _slice) for at in index]
+    for outer in indices[:-1]:
         ref = ref.at[outer]
-    return ref, found[-1]
+    return ref, indices[-1]
 
 
 def _run_get(ref: Any, *operands: Any, index: tuple[At, ...], shape: Any) -> Any:

@@ -24,7 +24,7 @@ from shardwise.runtime.memory import pool
 
 FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
 COMBINED_FEWEST = 1 << 9  # the same for combined rows: NumPy takes 100 ns for an element
-SHARED = 1 << 16  # elements; from here on a second thread is faster
+THREADS_FROM = 1 << 16  # elements; from here on a second thread is faster
 _COLUMNS = 64  # least number of columns per thread
 # How many rows ahead so many cache lines are prefetched; the processor itself sees that the lines after these follow each other.
 _AHEAD, _LINES = 4, 4
@@ -64,15 +64,15 @@ def combined_rows(
     `wrap`: negative positions count from the end. Positions out of bounds are skipped, or clamped if `clip`. Returns False, and
     changes nothing, if no code exists. `table` is C-contiguous, of shape (n, columns); `position` as `Places.of` takes it.
     """
-    found = row_combiner(table.shape, table.dtype, position, rows, ufunc, grid=grid, wrap=wrap, clip=clip)
-    if found is None:
+    combiner = row_combiner(table.shape, table.dtype, position, rows, ufunc, grid=grid, wrap=wrap, clip=clip)
+    if combiner is None:
         return False
-    found.combine(table)
+    combiner.combine(table)
     return True
 
 
 class RowCombiner(NamedTuple):
-    """How rows are combined with a table, and what with.
+    """A compiled call that combines rows with a table.
 
     Attributes:
         call: the call, on the addresses of the table, the rows and the columns.
@@ -139,8 +139,8 @@ def row_combiner(
     if not _combines(ufunc, rows.dtype):
         return None
     size, width = shape[0], shape[1] * dtype.itemsize // rows.itemsize
-    threads = thread_count() if rows.size >= SHARED else 1
-    many = width < _COLUMNS and rows.size >= max(SHARED, _MANY * size * width)
+    threads = thread_count() if rows.size >= THREADS_FROM else 1
+    many = width < _COLUMNS and rows.size >= max(THREADS_FROM, _MANY * size * width)
     runs = _RUNS if many and _apart(ufunc, rows.dtype) else 1
     step = rows.strides[0] // rows.itemsize
     call = _combiner(ufunc, rows.dtype, (size, width), *places.kind, wrap, clip, step, runs, threads)
@@ -234,8 +234,8 @@ def taken_rows(
     `wrap`: negative positions count from the end. Returns None if no code exists. `table` is C-contiguous, of shape (n, columns);
     `position` as `Places.of` takes it.
     """
-    found = row_taker(table.shape, table.dtype, position, fill, grid=grid, wrap=wrap, run=run)
-    return None if found is None else found.take(table)
+    taker = row_taker(table.shape, table.dtype, position, fill, grid=grid, wrap=wrap, run=run)
+    return None if taker is None else taker.take(table)
 
 
 class RowTaker(NamedTuple):
@@ -274,9 +274,9 @@ def row_taker(
     elements = count * columns
     if elements < (FEWEST if fewest is None else fewest) or not places.is_readable:
         return None
-    filled = None if fill is None else np.asarray(fill, dtype).tobytes()
-    threads = thread_count() if elements >= SHARED else 1
-    call, fills = _taker(dtype, (size, width), *places.kind, wrap, filled, run, threads)
+    fill_bytes = None if fill is None else np.asarray(fill, dtype).tobytes()
+    threads = thread_count() if elements >= THREADS_FROM else 1
+    call, fills = _taker(dtype, (size, width), *places.kind, wrap, fill_bytes, run, threads)
     return RowTaker(call, (count, columns), fills, places.columns)
 
 
@@ -333,8 +333,8 @@ def _combining_names(form: PositionForm) -> tuple[str, ...]:
 
 
 class _CombinedRun:
-    """What a unit of a combining loop works on: some columns of a run of rows, `begin` to `end`, and the table for that run. Of its rows
-    those whose number, modulo a power of two, is the unit's.
+    """The share of one unit of a combining loop: columns `begin` to `end` of a run of rows, and the table for that run. The unit takes
+    the rows whose number, modulo a power of two, is its own.
     """
 
     def __init__(self, w: Function, unit: str, dtype: str) -> None:

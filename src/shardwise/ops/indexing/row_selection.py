@@ -20,9 +20,9 @@ from shardwise.runtime.memory import pool
 FEWEST = 1 << 10  # elements; from here on a compiled loop is faster
 MOST = 128  # wanted elements: each insertion shifts the list by one position
 _CHUNK = 1 << 14  # elements per chunk of a thread
-_SHARED = 1 << 16  # elements; from here on a second thread is faster
+_THREADS_FROM = 1 << 16  # elements; from here on a second thread is faster
 _LANES = 16  # of most processors' vectors of int32
-_INSERTED, _MOVED = 6, 1.3  # looks at an element that an insertion takes, and more for each that is wanted
+_INSERTION_LOOKS, _MOVE_LOOKS = 6, 1.3  # looks at an element that an insertion takes, and more for each that is wanted
 _LAST = (1 << 31) - 1  # the last rank
 _FLOATS = {
     "float32": ("int32", _LAST),
@@ -75,7 +75,7 @@ def greatest(x: Ndarray, k: int, threads: int | None = None) -> tuple[Ndarray, N
     room = 1 + k + width // 2
     lists = np.empty((units, room), np.int64)
     if threads is None:
-        threads = thread_count() if x.size >= _SHARED else 1
+        threads = thread_count() if x.size >= _THREADS_FROM else 1
     numbers = (rows, n, chunk, k, room, n - n % width, n - n % (groups * width), *steps)
     _loop(name_of(x.dtype), groups)(units, numbers, (x, values, places, lists), threads)
     return values, places
@@ -87,8 +87,8 @@ def ranks_of(w: Function, place: str, dtype: str, mask: str | None = None) -> La
         word, positive = _FLOATS[dtype]
         bits = w.convert(w.load(place, word, mask), "int32")
         # The bits of negative floats are in reverse order.
-        turned = w.binary("and", w.binary("ashr", bits, w.like(31, bits)), w.like(positive, bits))
-        ranks = w.binary("xor", bits, turned)
+        flip_mask = w.binary("and", w.binary("ashr", bits, w.like(31, bits)), w.like(positive, bits))
+        ranks = w.binary("xor", bits, flip_mask)
     elif dtype == "uint32":
         ranks = w.load(place, "int32", mask)
         ranks = w.binary("xor", ranks, w.like(-1 - _LAST, ranks))
@@ -101,7 +101,7 @@ def insertion_steps(k: int, n: int) -> float:
     """About how many looks at an element the insertions of a row of `n` take: elements that reach the bound, the least of the greatest
     elements of as many lanes as are wanted, each of which moves a part of the list."""
     lanes = _LANES << max(0, -(-k // _LANES) - 1).bit_length()
-    return min(n, lanes * (math.log(lanes) + 0.6)) * (_INSERTED + _MOVED * k)
+    return min(n, lanes * (math.log(lanes) + 0.6)) * (_INSERTION_LOOKS + _MOVE_LOOKS * k)
 
 
 @recent(32)
@@ -135,10 +135,10 @@ class _Selection:
         bound = w.value(f"sext i32 {self._rank_bound(row)} to i64")
         first = w.value(f"or i64 {w.value(f'shl i64 {bound}, 32')}, {_OPEN}")
         w.loop(0, "%k", lambda j, _: self._set_item(w.integer("add", j, 1), first))
-        carried = [("i64", first), ("i32", self._threshold(first))]
-        held = w.loop(0, "%whole", lambda i, held: self._vector(row, i, held), carried, w.width, occurs=False)
+        carry = [("i64", first), ("i32", self._threshold(first))]
+        state = w.loop(0, "%whole", lambda i, held: self._vector(row, i, held), carry, w.width, occurs=False)
         rest = w.integer("sub", "%n", "%whole")
-        w.branch(w.test("ne", rest, 0), lambda: (self._vector(row, "%whole", held, w.below(rest)), None)[1])
+        w.branch(w.test("ne", rest, 0), lambda: (self._vector(row, "%whole", state, w.below(rest)), None)[1])
         out = w.integer("mul", r, "%k")
         w.loop(0, "%k", lambda j, _: self._give(row, out, j))
 
@@ -147,11 +147,11 @@ class _Selection:
         w, dtype = self.w, self.dtype
 
         def step(i: str, best: list[Lane]) -> list[Lane]:
-            found: list[Lane] = []
+            ranks: list[Lane] = []
             for g, least in enumerate(best):
                 place = w.element(row, w.integer("add", i, g * w.width), dtype)
-                found.append(w.call("smin", least, ranks_of(w, place, dtype)))
-            return found
+                ranks.append(w.call("smin", least, ranks_of(w, place, dtype)))
+            return ranks
 
         start = [w.constant(_LAST, "int32")] * self.groups
         worst, *others = w.accumulate(0, "%grouped", step, start, self.groups * w.width, occurs=False)
@@ -166,8 +166,8 @@ class _Selection:
         w = self.w
         rank = w.value(f"trunc i64 {w.value(f'ashr i64 {last}, 32')} to i32")
         position = w.value(f"and i64 {last}, {_OPEN}")
-        closed = w.value(f"zext i1 {w.test('ne', position, _OPEN)} to i32")
-        return w.value(f"sub i32 {rank}, {closed}")
+        is_closed = w.value(f"zext i1 {w.test('ne', position, _OPEN)} to i32")
+        return w.value(f"sub i32 {rank}, {is_closed}")
 
     def _vector(self, row: str, i: str, held: list[str], mask: str | None = None) -> list[str]:
         """Process a vector of the row; returns the last item of the list and the threshold."""

@@ -118,9 +118,9 @@ def _scatter_type(
 
 def _update_dims(numbers: ScatterDimensionNumbers, rank: int, indices_ndim: int, updates_ndim: int) -> list[int]:
     """The factor of each dim of the updates; operand dim d has factor d, and indices dim i has factor rank + i."""
-    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    batching_dims = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     window = iter(scatter_window_dims(numbers, rank))
-    batch = iter(batching.get(i, rank + i) for i in range(indices_ndim - 1))
+    batch = iter(batching_dims.get(i, rank + i) for i in range(indices_ndim - 1))
     return [next(window) if u in numbers.update_window_dims else next(batch) for u in range(updates_ndim)]
 
 
@@ -134,7 +134,7 @@ def _scatter_rule(ins: Types, outs: Types, params: Params) -> Rule:
     partial = bool(params["combine"])
     sizes = [*operand, *indices]
     kinds = [Kind.PASS] * rank + [Kind.REDUCE if partial else Kind.REPLICATE] * (len(indices) - 1) + [Kind.REPLICATE]
-    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    batching_dims = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     update_factors: list[tuple[int, ...]] = []
     for f, n in zip(_update_dims(numbers, rank, len(indices), len(updates)), updates, strict=True):
         if n == 1:
@@ -146,7 +146,7 @@ def _scatter_rule(ins: Types, outs: Types, params: Params) -> Rule:
         else:
             update_factors.append((f,))
     dims = tuple((d,) if n != 1 else () for d, n in enumerate(operand))
-    index_dims = tuple((batching.get(i, rank + i),) if n != 1 else () for i, n in enumerate(indices))
+    index_dims = tuple((batching_dims.get(i, rank + i),) if n != 1 else () for i, n in enumerate(indices))
     return Rule((dims, index_dims, tuple(update_factors)), (dims,), tuple(sizes), tuple(kinds))
 
 
@@ -175,14 +175,15 @@ def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple
     numbers: ScatterDimensionNumbers = params["dimension_numbers"]
     operand, indices, updates = ins
     factors = _update_dims(numbers, operand.ndim, indices.ndim, updates.ndim)
-    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    batching_dims = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     whole = {f for u, f in enumerate(factors) if f < operand.ndim and updates.shape[u] == operand.shape[f]}
     together = {
-        d: agreed_split(operand.spec[d], indices.spec[i], updates.spec[factors.index(d)]) for i, d in batching.items()
+        d: agreed_split(operand.spec[d], indices.spec[i], updates.spec[factors.index(d)])
+        for i, d in batching_dims.items()
     }
     clear = None not in together.values()
     clear &= all(not axes or d in whole for d, axes in enumerate(operand.spec))
-    clear &= all(not axes or i in batching for i, axes in enumerate(indices.spec))
+    clear &= all(not axes or i in batching_dims for i, axes in enumerate(indices.spec))
     clear &= all(
         not axes or f in together or (f in whole and axes == operand.spec[f])
         for axes, f in zip(updates.spec, factors, strict=True)
@@ -238,14 +239,14 @@ def _hold(params: Params, in_types: Types) -> Any:
     """Windows that are held back go beyond the operand, where they are dropped."""
     operand, indices, _ = in_types
     numbers, beyond = params["dimension_numbers"], iinfo(indices.dtype).max
-    reached = any(operand.shape[d] <= beyond for d in numbers.scatter_dims_to_operand_dims)
-    if params["mode"] is GatherScatterMode.CLIP or not reached:
+    reaches_limit = any(operand.shape[d] <= beyond for d in numbers.scatter_dims_to_operand_dims)
+    if params["mode"] is GatherScatterMode.CLIP or not reaches_limit:
         return None
-    dropping = {**params, "mode": GatherScatterMode.FILL_OR_DROP}
+    drop_params = {**params, "mode": GatherScatterMode.FILL_OR_DROP}
 
     def hold_scatter(going: Any, operand: Any, indices: Any, updates: Any) -> Any:
         places = do.select_n(going, full_cotangent(indices.aval, beyond), indices)
-        return bind(_OPS[params["combine"]], operand, places, updates, **dropping)
+        return bind(_OPS[params["combine"]], operand, places, updates, **drop_params)
 
     return hold_scatter
 
@@ -345,16 +346,16 @@ def scatter_with(
 
     `wrap_negative` counts negative starts from the end.
     """
-    parsed = GatherScatterMode.from_any(mode)
-    if parsed is GatherScatterMode.ONE_HOT:
-        parsed = GatherScatterMode.FILL_OR_DROP  # gives the same values
+    parsed_mode = GatherScatterMode.from_any(mode)
+    if parsed_mode is GatherScatterMode.ONE_HOT:
+        parsed_mode = GatherScatterMode.FILL_OR_DROP  # gives the same values
     return bind(
         _OPS[combine],
         as_array(operand),
         as_array(indices),
         as_array(updates),
         dimension_numbers=numbers,
-        mode=parsed,
+        mode=parsed_mode,
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
         wrap_negative=bool(wrap_negative),

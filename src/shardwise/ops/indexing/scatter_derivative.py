@@ -33,7 +33,7 @@ def _read(x: Any, indices: Any, updates: ShapedArray, params: Params) -> Any:
         sizes[d] = updates.shape[u]
     clips = params["mode"] is GatherScatterMode.CLIP
     mode = GatherScatterMode.CLIP if clips else GatherScatterMode.FILL_OR_DROP
-    kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
+    kept_params = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
     return do.gather(
         x,
         indices,
@@ -42,7 +42,7 @@ def _read(x: Any, indices: Any, updates: ShapedArray, params: Params) -> Any:
         mode=mode,
         fill_value=None if clips else 0,
         operand_axes=None,
-        **kept,
+        **kept_params,
     )
 
 
@@ -53,8 +53,8 @@ def _last_written(x: ShapedArray, indices: Any, updates: ShapedArray, params: Pa
         new_sizes=updates.shape,
         out_sharding=None,
     )
-    numbered = do.scatter(full_cotangent(ShapedArray(x.shape, np.dtype(np.int32)), -1), indices, order, **params)
-    return do.eq(_read(numbered, indices, updates, params), order)
+    last_numbers = do.scatter(full_cotangent(ShapedArray(x.shape, np.dtype(np.int32)), -1), indices, order, **params)
+    return do.eq(_read(last_numbers, indices, updates, params), order)
 
 
 def put_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
@@ -86,8 +86,8 @@ def product_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) 
     if s is not None:
         if not params["unique_indices"]:
             raise NotImplementedError("scatter_mul is differentiable in its updates only with unique_indices=True.")
-        added = do.scatter_add(full_cotangent(operand.aval), indices, s, **{**params, "combine": "add"})
-        part = do.mul(operand, added)
+        scattered_sum = do.scatter_add(full_cotangent(operand.aval), indices, s, **{**params, "combine": "add"})
+        part = do.mul(operand, scattered_sum)
         total = part if total is None else do.add(total, part)
     return out, total
 
@@ -105,13 +105,13 @@ def extremum_jvp(name: str) -> Callable[..., Any]:
         t, _, s = tangents
         out = getattr(do, name)(*primals, **params)
         weight = lambda mask: do.convert_element_type(mask, new_dtype=out.dtype, weak_type=False)  # noqa: E731
-        adding = {**params, "combine": "add"}
+        add_params = {**params, "combine": "add"}
         same = do.or_(do.eq(operand, out), do.ne(operand, operand))  # NaN stays
         stays, enters = weight(same), weight(do.eq(updates, _read(out, indices, updates.aval, params)))
-        count = do.scatter_add(stays, indices, enters, **adding)
-        kept = full_cotangent(operand.aval) if t is None else do.mul(t, stays)
+        count = do.scatter_add(stays, indices, enters, **add_params)
+        tangent_sum = full_cotangent(operand.aval) if t is None else do.mul(t, stays)
         if s is not None:
-            kept = do.scatter_add(kept, indices, do.mul(s, enters), **adding)
-        return out, do.div(kept, do.max(count, full_cotangent(count.aval, 1)))  # no NaN enters
+            tangent_sum = do.scatter_add(tangent_sum, indices, do.mul(s, enters), **add_params)
+        return out, do.div(tangent_sum, do.max(count, full_cotangent(count.aval, 1)))  # no NaN enters
 
     return jvp

@@ -17,7 +17,13 @@ from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.shapes import Axes, DimAxes, Ndarray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.split_dims import OwnParts, cut, move_axes_in, own_parts, reduce_axes
-from shardwise.ops.indexing.mapped_rows import MappedCombiner, combined_mapped_rows, loops_in_rows, mapped_combiner
+from shardwise.ops.indexing.mapped_rows import (
+    MappedCombiner,
+    MappedPositions,
+    combined_mapped_rows,
+    loops_in_rows,
+    mapped_combiner,
+)
 from shardwise.ops.indexing.one_window import OneWindow
 from shardwise.ops.indexing.row_loops import RowCombiner, row_combiner
 from shardwise.ops.indexing.row_places import PositionDims
@@ -89,8 +95,10 @@ class ScatterKernel(OverwritingKernel):
             one = self._one or self._one_window(operand, positions, updates)
             if one is not None:
                 return one.write_window(operand, [n for p in positions for n in p.reshape(-1).tolist()], updates, owned)
-        found = self._run_direct(operand, positions, updates, owned) if self._is_whole else None
-        return _scatter(self._env, operand, positions, updates, **self._params, owned=owned) if found is None else found
+        result = self._run_direct(operand, positions, updates, owned) if self._is_whole else None
+        return (
+            _scatter(self._env, operand, positions, updates, **self._params, owned=owned) if result is None else result
+        )
 
     def _run_direct(
         self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray, owned: bool
@@ -136,26 +144,29 @@ class ScatterKernel(OverwritingKernel):
         tables = rows.tables(operand, updates) if apart else None
         if apart and tables is None:
             return None
-        found = rows.combiner(operand.dtype, updates)[0] if tables is None else tables.combiner
-        if found is None or address(found.rows) != address(updates):
+        combiner = rows.combiner(operand.dtype, updates)[0] if tables is None else tables.combiner
+        if combiner is None or address(combiner.rows) != address(updates):
             return None
-        offsets = [address(c) - address(positions[i]) for c, (i, _) in zip(found.columns, places, strict=False)]
+        offsets = [address(c) - address(positions[i]) for c, (i, _) in zip(combiner.columns, places, strict=False)]
         if any(at != c * positions[i].strides[-1] for at, (i, c) in zip(offsets, places, strict=True)):
             return None  # a copy
-        begins, given = found.columns[len(places) :], tuple((i, at) for at, (i, _) in zip(offsets, places, strict=True))
+        begins, given = (
+            combiner.columns[len(places) :],
+            tuple((i, at) for at, (i, _) in zip(offsets, places, strict=True)),
+        )
         # What each call brings is not kept.
-        found = found._replace(rows=found.rows[:0, :0].copy(), columns=())
+        combiner = combiner._replace(rows=combiner.rows[:0, :0].copy(), columns=())
         if tables is not None:
-            tables = tables._replace(combiner=found)
-        return _DirectCall(found, rows.table if tables is None else tables.table, given, begins, tables)
+            tables = tables._replace(combiner=combiner)
+        return _DirectCall(combiner, rows.table if tables is None else tables.table, given, begins, tables)
 
     def _one_window(self, operand: Ndarray, positions: Sequence[Ndarray], updates: Ndarray) -> OneWindow | None:
         """How the only window is written; None where rows are combined by threads, or by code that knows which of two zeros is less."""
         combine, dtype = self._params["combine"], operand.dtype
-        ordered = combine in ("min", "max") and dtype.kind not in "biu"
+        is_ordered = combine in ("min", "max") and dtype.kind not in "biu"
         lead, numbers = self._env.lead, self._params["dimension_numbers"]
         batch = [n for d, n in enumerate(updates.shape[lead:]) if d not in numbers.update_window_dims]
-        if ordered or not all(p.shape[-1] for p in positions) or math.prod(batch) != 1 or updates.size > _ONE_THREAD:
+        if is_ordered or not all(p.shape[-1] for p in positions) or math.prod(batch) != 1 or updates.size > _ONE_THREAD:
             return None
         shape, update = operand.shape[lead:], updates.shape[lead:]
         wrap, clip = self._params["wrap_negative"], self._params["mode"] is GatherScatterMode.CLIP
@@ -229,14 +240,14 @@ class _WindowWrites(NamedTuple):
     unique: bool
     wrap: bool
     ufunc: Callable[..., Any] | None
-    owned: bool
+    is_owned: bool
 
 
 def _scatter_windows(
     how: _WindowWrites, parts: OwnParts, columns: Sequence[Ndarray], updates: Ndarray, index_loops: tuple[int, ...]
 ) -> Ndarray:
     """The general case. `index_loops` are the leading dims of the positions, of which there may be none."""
-    lead, numbers, mode, unique, wrap, ufunc, owned = how
+    lead, numbers, mode, unique, wrap, ufunc, is_owned = how
     operand = parts.block
     rank = operand.ndim - lead
     window = scatter_window_dims(numbers, rank)
@@ -252,12 +263,12 @@ def _scatter_windows(
     batch = [u for u in range(updates.ndim - lead) if u not in numbers.update_window_dims]
     order = [*range(lead), *(lead + u for u in batch), *(lead + u for u in numbers.update_window_dims)]
     rows = updates.transpose(order)
-    inserted = tuple(d in window for d in range(rank) if d not in numbers.operand_batching_dims)
-    if not all(inserted):
-        rows = rows[(Ellipsis, *(slice(None) if there else None for there in inserted))]
+    in_window = tuple(d in window for d in range(rank) if d not in numbers.operand_batching_dims)
+    if not all(in_window):
+        rows = rows[(Ellipsis, *(slice(None) if there else None for there in in_window))]
     own = {d: (begin, operand.shape[lead + d]) for d, begin in parts.begins.items()}
     pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
-    out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique, own, owned)
+    out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique, own, is_owned)
     loops = np.broadcast_shapes(out.shape[:lead], index_loops)  # these differ if index vectors are empty
     return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
 
@@ -345,16 +356,21 @@ class _AsRows(NamedTuple):
         count = len(self.columns)
         return math.prod(self.shape[:count]), math.prod(self.shape[count:])
 
+    @property
+    def positions(self) -> MappedPositions:
+        """Where the rows lie in an operand with loops and pairs."""
+        clip = self.how.mode is GatherScatterMode.CLIP
+        return MappedPositions(
+            self.columns, self.how.numbers.scatter_dims_to_operand_dims, self.pairs, self.how.wrap, clip
+        )
+
     def tables(self, operand: Ndarray, updates: Ndarray) -> MappedCombiner | None:
         """How rows are combined with the tables of all loops; None where no code does it, or some loops become parts of rows."""
-        lead, numbers, mode, _, wrap, ufunc, _ = self.how
-        dims, columns = numbers.scatter_dims_to_operand_dims, self.columns
-        loops = np.broadcast_shapes(*(x.shape[:lead] for x in (operand, columns[0], updates)))
-        first, column = len(dims) + len(self.pairs), columns[0].shape
-        if any(loops_in_rows(operand, lead, first, column, updates, loops, owned) for owned in (False, True)):
+        lead, positions, column = self.how.lead, self.positions, self.columns[0].shape
+        loops, first = positions.loops(operand, lead, updates), positions.dim_count
+        if any(loops_in_rows(operand, lead, first, column, updates, loops, is_owned) for is_owned in (False, True)):
             return None
-        clip = mode is GatherScatterMode.CLIP
-        return mapped_combiner(operand, lead, columns, dims, self.pairs, updates, ufunc, wrap=wrap, clip=clip)
+        return mapped_combiner(operand, lead, positions, updates, self.how.ufunc)
 
     def combiner(self, dtype: np.dtype[Any], updates: Ndarray) -> tuple[RowCombiner | None, list[Ndarray], Ndarray]:
         """How rows are combined with such a table, with the columns and the rows."""
@@ -362,8 +378,8 @@ class _AsRows(NamedTuple):
         table = self.table
         rows = reshape_block(updates, (len(columns[0]), table[1]))
         grid, clip = PositionDims.of(self.shape[: len(columns)], dims), self.how.mode is GatherScatterMode.CLIP
-        found = row_combiner(table, dtype, columns, rows, self.how.ufunc, grid=grid, wrap=self.how.wrap, clip=clip)
-        return found, columns, rows
+        combiner = row_combiner(table, dtype, columns, rows, self.how.ufunc, grid=grid, wrap=self.how.wrap, clip=clip)
+        return combiner, columns, rows
 
 
 def _as_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray) -> _AsRows | None:
@@ -394,23 +410,16 @@ def _as_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarray], u
 
 def _scatter_rows(how: _WindowWrites, operand: Ndarray, columns: Sequence[Ndarray], updates: Ndarray) -> Ndarray | None:
     """The common case, as `_as_rows` has it; None in other cases."""
-    found = _as_rows(how, operand, columns, updates)
-    if found is None:
+    as_rows = _as_rows(how, operand, columns, updates)
+    if as_rows is None:
         return None
-    lead, numbers, mode, unique, wrap, ufunc, owned = found.how
-    dims, clip, columns, shape = (
-        numbers.scatter_dims_to_operand_dims,
-        mode is GatherScatterMode.CLIP,
-        found.columns,
-        found.shape,
-    )
-    if found.pairs or found.has_loops:
-        return combined_mapped_rows(
-            operand, lead, columns, dims, found.pairs, updates, ufunc, wrap=wrap, clip=clip, owned=owned
-        )
-    work = operand if owned and operand.flags.c_contiguous else row_major(operand)
-    table = work.reshape(found.table)
-    combiner, columns, rows = found.combiner(table.dtype, updates)
+    lead, numbers, mode, unique, wrap, ufunc, is_owned = as_rows.how
+    if as_rows.pairs or as_rows.has_loops:
+        return combined_mapped_rows(operand, lead, as_rows.positions, updates, ufunc, owned=is_owned)
+    dims, shape, clip = numbers.scatter_dims_to_operand_dims, as_rows.shape, mode is GatherScatterMode.CLIP
+    work = operand if is_owned and operand.flags.c_contiguous else row_major(operand)
+    table = work.reshape(as_rows.table)
+    combiner, columns, rows = as_rows.combiner(table.dtype, updates)
     if combiner is not None:
         combiner.combine(table)
         return work

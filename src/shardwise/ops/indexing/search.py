@@ -71,13 +71,15 @@ def _search_partition(region: Any, eqn: Equation) -> None:
         lay = tuple(tuple(x for x in dim if x not in axes) for dim in have or ((),) * v.aval.ndim)
         values = region.reshard(values, have, lay, v.aval)
         (first,) = region.emit(slice_p, [part], {"start_indices": (0,), "limit_indices": (1,), "strides": None})
-        gathered = {"sizes": sizes, "dim": 0, "tiled": True, "invariant": True}
-        firsts = region.collective(all_gather_op, [first], axes, a.aval.update(shape=(math.prod(sizes),)), gathered)
+        gather_params = {"sizes": sizes, "dim": 0, "tiled": True, "invariant": True}
+        firsts = region.collective(
+            all_gather_op, [first], axes, a.aval.update(shape=(math.prod(sizes),)), gather_params
+        )
         index, zero = out.aval.dtype, literal(0, out.aval.dtype)
 
         def look_up(among: Any) -> Any:
-            (found,) = region.emit(eqn.op, [among, values], eqn.params)
-            return region.emit(convert_element_type_p, [found], {"new_dtype": index, "weak_type": False})[0]
+            (positions,) = region.emit(eqn.op, [among, values], eqn.params)
+            return region.emit(convert_element_type_p, [positions], {"new_dtype": index, "weak_type": False})[0]
 
         (behind,) = region.emit(sub_p, [look_up(firsts), literal(1, index)], {})
         (owner,) = region.emit(max_p, [behind, zero], {})
@@ -88,8 +90,8 @@ def _search_partition(region: Any, eqn: Equation) -> None:
         (mine,) = region.emit(eq_p, [owner, own], {})
         (place,) = region.emit(select_n_p, [mine, zero, place], {})
         result = region.collective(all_reduce, [place], axes, out.aval, {"kind": "sum"})
-        placed = region.placements.get(out, lay)
-        region.define(out, region.reshard(result, lay, placed, out.aval), placed)
+        placement = region.placements.get(out, lay)
+        region.define(out, region.reshard(result, lay, placement, out.aval), placement)
 
     region.cheapest(along, lambda region: region.generic(eqn))
 
@@ -101,8 +103,8 @@ def _search_kernel(env: Env, a: Ndarray, v: Ndarray, *, right: bool) -> Ndarray:
     if quick is not None:
         return quick
     if a.size == a.shape[-1]:
-        found = np.searchsorted(a.reshape(-1), v, side="right" if right else "left")
-        return np.asarray(found).astype(dtype)
+        positions = np.searchsorted(a.reshape(-1), v, side="right" if right else "left")
+        return np.asarray(positions).astype(dtype)
     return _bisect(env.lead, a, v, right).astype(dtype)
 
 

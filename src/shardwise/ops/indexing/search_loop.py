@@ -16,7 +16,7 @@ from shardwise.runtime.memory import pool
 FEWEST = 1 << 10  # values; from here on a compiled loop is faster than NumPy's search in one row
 FEWEST_OF_ROWS = 1 << 6  # the same beside bisections of all rows at once
 _CHUNK = 1 << 12  # values per chunk of a thread
-_SHARED = 1 << 14  # values; from here on a second thread is faster
+_THREADS_FROM = 1 << 14  # values; from here on a second thread is faster
 
 
 def search_sorted(lead: int, a: Ndarray, v: Ndarray, right: bool) -> Ndarray | None:
@@ -39,7 +39,7 @@ def search_sorted(lead: int, a: Ndarray, v: Ndarray, right: bool) -> Ndarray | N
     a, v = np.ascontiguousarray(a), np.ascontiguousarray(v)
     out = pool.empty((*loops, *v.shape[lead:]), np.int32)
     # The search halves the range until one element is left; each step reads one element, which always exists.
-    threads = thread_count() if out.size >= _SHARED else 1
+    threads = thread_count() if out.size >= _THREADS_FROM else 1
     parts = -(-values // _CHUNK)
     _loop(name_of(a.dtype), right)(rows * parts, (size, values, _CHUNK, parts), (a, v, out, places), threads)
     return out
@@ -94,8 +94,8 @@ def _loop(dtype: str, right: bool) -> WorkLoop:
                 next_base = w.select(comes_before(before, y), middle, base)
                 return [w.integer("sub", left, half), next_base.ref]
 
-            carried = [("i64", "%size"), (w.vector("i64"), "zeroinitializer")]
-            base = Lane(w.repeat(carried, long, halve)[1], "int64")
+            carry = [("i64", "%size"), (w.vector("i64"), "zeroinitializer")]
+            base = Lane(w.repeat(carry, long, halve)[1], "int64")
             last = w.convert(comes_before(w.gather(table, base, dtype), y), "int64")
             w.store(w.convert(w.add(base, last), "int32"), w.element(out, i, "int32"), mask)
 

@@ -30,8 +30,8 @@ def _count_from_end(start: Any, size: int, index: bool) -> Any:
     if aval.dtype.kind != "i":
         return start
     if isinstance(start, Literal) and not index:
-        known = int(start.value)
-        return literal(known + size if known < 0 else known, dtype=aval.dtype)
+        start_number = int(start.value)
+        return literal(start_number + size if start_number < 0 else start_number, dtype=aval.dtype)
     strong = convert(start, aval.dtype, False) if aval.weak_type and index else start
     negative = do.lt(strong, literal(0, dtype=aval.dtype))
     if strong.aval.weak_type:

@@ -34,27 +34,27 @@ def slice_window(env: Env, operand: Ndarray, *starts: Ndarray, slice_sizes: Ints
     """The window of `slice_sizes` at `starts`: a view if these are the same on all devices."""
     lead = env.lead
     index: dict[int, slice] = {}
-    varying: dict[int, Ndarray] = {}
+    varying_starts: dict[int, Ndarray] = {}
     for d, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
         n = operand.shape[lead + d]
         if start.size != 1:
-            varying[d] = start
+            varying_starts[d] = start
         elif size != n:
             first = clamp_start(start.item(), n, n - size, wrap[d])
             index[lead + d] = slice(first, first + size)
-    out = operand[tuple([index.get(d, _ALL) for d in range(operand.ndim)])] if index or not varying else operand
-    if not varying:
+    out = operand[tuple([index.get(d, _ALL) for d in range(operand.ndim)])] if index or not varying_starts else operand
+    if not varying_starts:
         return out
-    shapes = {s.shape for s in varying.values()}
+    shapes = {s.shape for s in varying_starts.values()}
     loops = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-    if len({wrap[d] for d in varying}) == 1:
-        rows = mapped_rows(out, lead, varying, slice_sizes, loops, wrap=wrap[next(iter(varying))])
+    if len({wrap[d] for d in varying_starts}) == 1:
+        rows = mapped_rows(out, lead, varying_starts, slice_sizes, loops, wrap=wrap[next(iter(varying_starts))])
         if rows is not None:
             return rows
-    for d, start in varying.items():
+    for d, start in varying_starts.items():
         n = operand.shape[lead + d]
-        varying[d] = first_start(start, n, n - slice_sizes[d], wrap[d])
-    return read_windows(out, lead, varying, slice_sizes, (), loops)
+        varying_starts[d] = first_start(start, n, n - slice_sizes[d], wrap[d])
+    return read_windows(out, lead, varying_starts, slice_sizes, (), loops)
 
 
 def _part_type(
@@ -66,8 +66,8 @@ def _part_type(
     wrap: tuple[bool, ...],
     sum_axes: Axes = (),
 ) -> ShapedArray:
-    varying = frozenset(axes).union(operand.vma, *[s.vma for s in starts])
-    return ShapedArray(slice_sizes, operand.dtype, operand.weak_type, vma=varying - set(sum_axes))
+    varying_axes = frozenset(axes).union(operand.vma, *[s.vma for s in starts])
+    return ShapedArray(slice_sizes, operand.dtype, operand.weak_type, vma=varying_axes - set(sum_axes))
 
 
 def _part_kernel(
@@ -85,9 +85,9 @@ def _part_kernel(
     split = tuple(axes if d == dim else () for d in range(operand.ndim - lead))
     n = operand.shape[lead + dim] * math.prod(env.size(a) for a in axes)
     if sum_axes:
-        joined = join(env, operand, split, *starts) if set(sum_axes) == set(axes) else None
-        if joined is not None and joined.block.shape[lead + dim] == n:
-            return slice_window(env, joined.block, *starts, slice_sizes=slice_sizes, wrap=wrap)
+        joined_parts = join(env, operand, split, *starts) if set(sum_axes) == set(axes) else None
+        if joined_parts is not None and joined_parts.block.shape[lead + dim] == n:
+            return slice_window(env, joined_parts.block, *starts, slice_sizes=slice_sizes, wrap=wrap)
         part = _part_kernel(env, operand, *starts, dim=dim, axes=axes, slice_sizes=slice_sizes, wrap=wrap)
         return sum_over_axes(env, part, sum_axes)
     size = slice_sizes[dim]
@@ -147,11 +147,11 @@ class WindowKernel:
             index[d] = slice(begin, begin + n - limit)
         places = self._part.places(first.item())
         if len(places) > 1:
-            joined = self._join_parts(operand)
-            if joined is not None:
+            joined_block = self._join_parts(operand)
+            if joined_block is not None:
                 begin = self._part.first(first.item())
                 index[self._dim] = slice(begin, begin + self._part.size)
-                return joined[tuple(index)]
+                return joined_block[tuple(index)]
         pieces: list[Ndarray] = []
         for place in places:
             index[self._dim] = place.window

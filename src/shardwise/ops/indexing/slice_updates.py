@@ -85,17 +85,17 @@ class UpdateKernel(OverwritingKernel):
                 first = limit
             window[lead + d] = slice(first, first + self._sizes[d] - limit)
         loops = operand.shape[:lead]
-        found: list[list[_Place]] | None = None
+        part_places: list[list[_Place]] | None = None
         if self._parts:
             starts = [blocks[2 + p.dim].item() for p in self._parts]
-            known, found = self._found
-            if starts != known:
-                found = [p.places(at) for p, at in zip(self._parts, starts, strict=True)]
-                self._found = starts, found
-            if math.prod(map(len, found)) > _FEW_PARTS:
-                joined = self._over_joined(operand, update, window, starts, owned)
-                if joined is not None:
-                    return joined
+            known_starts, part_places = self._found
+            if starts != known_starts:
+                part_places = [p.places(at) for p, at in zip(self._parts, starts, strict=True)]
+                self._found = starts, part_places
+            if math.prod(map(len, part_places)) > _FEW_PARTS:
+                result = self._over_joined(operand, update, window, starts, owned)
+                if result is not None:
+                    return result
             if loops != self._loops:
                 loops = np.broadcast_shapes(loops, self._loops)
         # np.broadcast_shapes takes as long as the rest.
@@ -106,11 +106,11 @@ class UpdateKernel(OverwritingKernel):
             out = operand
         else:
             out = copy_dense(operand if alike else np.broadcast_to(operand, loops + operand.shape[lead:]))
-        if found is None:
+        if part_places is None:
             out[tuple(window)] = update
             return out
         source = self._whole.copy()
-        for places in itertools.product(*found):
+        for places in itertools.product(*part_places):
             for place in places:
                 window[lead + place.dim], source[lead + place.dim] = place.window, place.source
                 for axis, at in place.devices:
@@ -127,10 +127,10 @@ class UpdateKernel(OverwritingKernel):
         where it would take a copy that writing them one by one does not.
         """
         env, lead = self._env, self._lead
-        joined = join(env, operand, self._split, update)
-        if joined is None:
+        joined_parts = join(env, operand, self._split, update)
+        if joined_parts is None:
             return None
-        out, is_copy = joined.block, not np.may_share_memory(joined.block, operand)
+        out, is_copy = joined_parts.block, not np.may_share_memory(joined_parts.block, operand)
         if is_copy and owned and out.nbytes > _LARGE:
             return None
         loops = np.broadcast_shapes(out.shape[:lead], update.shape[:lead])
@@ -139,7 +139,7 @@ class UpdateKernel(OverwritingKernel):
             owned = False
         source = self._whole.copy()
         for part, start in zip(self._parts, starts, strict=True):
-            d, offset = lead + part.dim, part.first(start) - joined.begins[part.dim]
+            d, offset = lead + part.dim, part.first(start) - joined_parts.begins[part.dim]
             begin, end = max(offset, 0), min(offset + part.size, out.shape[d])
             window[d], source[d] = slice(begin, max(begin, end)), slice(begin - offset, max(begin, end) - offset)
         if not (is_copy or owned):
@@ -218,12 +218,12 @@ class SplitDim:
         self._whole = part * math.prod(counts)
         self._devices: list[list[tuple[int, slice]] | None] = []  # by position: leading dims and the index along each
         for position in range(math.prod(counts)):
-            held = []
+            device_slices = []
             for axis, at in zip(axes, np.unravel_index(position, counts), strict=True):
                 here = _local(env, axis, int(at))
                 if here is not None:
-                    held.append((env.dim(axis), slice(here, here + 1)))
-            self._devices.append(held if len(held) == len(axes) else None)
+                    device_slices.append((env.dim(axis), slice(here, here + 1)))
+            self._devices.append(device_slices if len(device_slices) == len(axes) else None)
 
     def first(self, start: int) -> int:
         """The clamped begin of a window requested at `start`."""
@@ -235,13 +235,13 @@ class SplitDim:
         if not part:
             return []
         start = self.first(start)
-        found: list[_Place] = []
+        places: list[_Place] = []
         for k in range(start // part, -(-(start + size) // part)):
             devices = self._devices[k]
             if devices is not None:
                 begin, end = max(start - k * part, 0), min(start + size - k * part, part)
-                found.append(_Place(self.dim, devices, begin, end, k * part - start))
-        return found
+                places.append(_Place(self.dim, devices, begin, end, k * part - start))
+        return places
 
 
 def _local(env: Env, axis: str, at: int) -> int | None:

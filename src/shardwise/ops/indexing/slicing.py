@@ -76,12 +76,12 @@ def window_rule(shape: tuple[int, ...], sizes: tuple[int, ...], scalars: int) ->
     return Rule((dims, *((),) * scalars), (outs,), shape, kinds, cut)
 
 
-def cut_specs(name: str, in_types: Types, outs: Types) -> tuple[Spec, ...]:
+def cut_specs(in_types: Types, outs: Types) -> tuple[Spec, ...]:
     """Specs of results that keep the first operand's spec: a split dim may shrink to a size that its axes still divide."""
     operand, out = in_types[0], outs[0]
     for d, axes in enumerate(operand.spec):
         if axes and out.shape[d] != operand.shape[d]:
-            check_divisible(name, in_types, out, d, axes)
+            check_divisible("dynamic_slice", in_types, out, d, axes)
     return (operand.spec,) * len(outs)
 
 
@@ -140,8 +140,8 @@ def _slice_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
     wrap = params["wrap"]
     if not any(wrap):
         return None
-    counted = counted_starts(starts, operand.aval.shape, wrap)
-    return do.dynamic_slice(operand, *counted, **{**params, "wrap": (False,) * len(wrap)})
+    starts_from_front = counted_starts(starts, operand.aval.shape, wrap)
+    return do.dynamic_slice(operand, *starts_from_front, **{**params, "wrap": (False,) * len(wrap)})
 
 
 _starts_fit = later("shardwise.runtime.small", "starts_fit")
@@ -158,7 +158,7 @@ dynamic_slice_p = define_op(
     kernel=slice_window,
     rule=lambda ins, outs, params: window_rule(ins[0].shape, outs[0].shape, len(ins) - 1),
     localize=lambda params, ins, outs: {**params, "slice_sizes": outs[0].shape},
-    explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
+    explicit=lambda ins, outs, params, rule: cut_specs(ins, outs),
     keys=HANDS_ON,
     indexed=_indexing_of,
     shown=Shown(absent={"wrap": lambda operands: (False,) * (operands - 1)}, change=_shown_params, parts=_slice_parts),
@@ -202,8 +202,8 @@ def _start_values(
         )
     if not all(wrap):
         _check_not_negative(name, starts, wrap)
-    known = all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts)
-    if known and len({int if isinstance(s, int) else type(s) for s in starts}) <= 1:
+    all_known = all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts)
+    if all_known and len({int if isinstance(s, int) else type(s) for s in starts}) <= 1:
         return static_starts(tuple([s if type(s) is int else min(int(s), _LAST) for s in starts])), wrap
     values = [as_value(s) for s in starts]
     return [
@@ -347,8 +347,8 @@ def _update_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
     wrap = params["wrap"]
     if not any(wrap):
         return None
-    counted = counted_starts(starts, operand.aval.shape, wrap)
-    return do.dynamic_update_slice(operand, update, *counted, **{**params, "wrap": (False,) * len(wrap)})
+    starts_from_front = counted_starts(starts, operand.aval.shape, wrap)
+    return do.dynamic_update_slice(operand, update, *starts_from_front, **{**params, "wrap": (False,) * len(wrap)})
 
 
 dynamic_update_slice_p = define_op(

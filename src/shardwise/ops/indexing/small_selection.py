@@ -25,7 +25,7 @@ def write_top_k(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequenc
     code, k, d = body.code, eqn.params["k"], body.code.lead + eqn.params["axis"]
     x = code.in_memory(values[0])
     shape = (*x.shape[:d], k, *x.shape[d + 1 :])
-    found, places = code.memory(shape, x.dtype, wanted[0]), code.memory(shape, "int32", wanted[1])
+    best, places = code.memory(shape, x.dtype, wanted[0]), code.memory(shape, "int32", wanted[1])
     # Rank and position of an element in one number: less is greater, or as great and earlier.
     items = code.buffer((k + 1,), "int64").place
     last = code.element(items, k, "int64")
@@ -70,11 +70,11 @@ def write_top_k(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequenc
             code.line(f"store i32 {short}, ptr {code.advance_address(places_at, j, places.steps[d])}, align 4")
             kind = STORED[x.dtype]
             value = code.value(f"load {kind}, ptr {code.advance_address(source, place, x.steps[d])}, align 1")
-            code.line(f"store {kind} {value}, ptr {code.advance_address(values_at, j, found.steps[d])}, align 1")
+            code.line(f"store {kind} {value}, ptr {code.advance_address(values_at, j, best.steps[d])}, align 1")
 
         code.loop(0, k, give)
 
     others = [v for i, v in enumerate(x.shape) if i != d]
-    steps = [tuple(s for i, s in enumerate(v.steps) if i != d) for v in (x, found, places)]
-    code.nest(others, [v.place for v in (x, found, places)], steps, row)
-    return [code.settle_value(found), code.settle_value(places)]
+    steps = [tuple(s for i, s in enumerate(v.steps) if i != d) for v in (x, best, places)]
+    code.nest(others, [v.place for v in (x, best, places)], steps, row)
+    return [code.settle_value(best), code.settle_value(places)]

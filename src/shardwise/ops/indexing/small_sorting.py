@@ -19,9 +19,11 @@ def sort_fits(eqn: Equation, spread: Spread) -> bool:
     if single and not eqn.params["is_stable"] and x.dtype.kind not in "iub":
         return False  # NumPy may exchange zeros of both signs
     keys = eqn.inputs[: eqn.params["num_keys"]]
-    known = all(a.aval.dtype.name in STORED for a in eqn.inputs) and all(k.aval.dtype.kind != "c" for k in keys)
+    has_known_types = all(a.aval.dtype.name in STORED for a in eqn.inputs) and all(
+        k.aval.dtype.kind != "c" for k in keys
+    )
     most = costs.SMALL_INSERTIONS if single else costs.SMALL_INSERTIONS_TOGETHER
-    return known and spread.elements(x) * x.shape[eqn.params["dimension"]] <= most
+    return has_known_types and spread.elements(x) * x.shape[eqn.params["dimension"]] <= most
 
 
 def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
@@ -30,7 +32,7 @@ def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence
     shape = np.broadcast_shapes(*[v.shape for v in values])
     n = shape[d]
     given = [_broadcast_value(code.in_memory(v), shape) for v in values]
-    found = [code.memory(shape, v.dtype, into) for v, into in zip(given, wanted, strict=True)]
+    sorted_values = [code.memory(shape, v.dtype, into) for v, into in zip(given, wanted, strict=True)]
     order = code.buffer(
         (n + 1,), "int64"
     ).place  # behind a place for the position that is inserted, which stops the search
@@ -67,7 +69,7 @@ def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence
 
         def give(j: str, _: list[str]) -> None:
             position = order_entry(code.integer("add", j, 1))
-            for source, target, x, into in zip(sources, targets, given, found, strict=True):
+            for source, target, x, into in zip(sources, targets, given, sorted_values, strict=True):
                 kind = STORED[x.dtype]
                 element = code.value(f"load {kind}, ptr {code.advance_address(source, position, x.steps[d])}, align 1")
                 code.line(f"store {kind} {element}, ptr {code.advance_address(target, j, into.steps[d])}, align 1")
@@ -75,10 +77,10 @@ def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence
         code.loop(0, n, insert)
         code.loop(0, n, give)
 
-    both = [*given, *found]
+    both = [*given, *sorted_values]
     steps = [tuple(s for i, s in enumerate(v.steps) if i != d) for v in both]
     code.nest([m for i, m in enumerate(shape) if i != d], [v.place for v in both], steps, row)
-    return [code.settle_value(v) for v in found]
+    return [code.settle_value(v) for v in sorted_values]
 
 
 def _broadcast_value(value: Any, shape: tuple[int, ...]) -> Any:

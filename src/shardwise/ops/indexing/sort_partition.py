@@ -44,8 +44,8 @@ def sort_partition(region: Any, eqn: Equation) -> None:
             params["places"] = True
         outs = region.collectives(split_sort, atoms, axes, aval, params)
         for var, out in zip(eqn.outputs, outs, strict=True):
-            placed = region.placements.get(var, lay)
-            region.define(var, region.reshard(out, lay, placed, var.aval), placed)
+            placement = region.placements.get(var, lay)
+            region.define(var, region.reshard(out, lay, placement, var.aval), placement)
 
     region.cheapest(along, lambda region: region.generic(eqn))
 
@@ -86,22 +86,22 @@ def top_k_partition(region: Any, eqn: Equation) -> None:
         return (*dims[:axis], (), *dims[axis + 1 :])
 
     def along(region: Any) -> None:
-        part, placed = atom.aval.shape[axis], [region.placements.get(v, whole(have)) for v in eqn.outputs]
-        kept = min(k, part)
-        values, places = region.emit(eqn.op, [atom], {"k": kept, "axis": axis})
+        part, placements = atom.aval.shape[axis], [region.placements.get(v, whole(have)) for v in eqn.outputs]
+        kept_count = min(k, part)
+        values, places = region.emit(eqn.op, [atom], {"k": kept_count, "axis": axis})
         (index,) = region.emit(axis_index_op, [], {"axes": axes})
         (start,) = region.emit(mul_p, [index, literal(part, _INT32)], {})
         (places,) = region.emit(add_p, [places, start], {})
         # The devices' candidates are in the order of their parts, so that equal ones stay in the order of their positions.
         shape = list(operand.aval.shape)
-        shape[axis] = kept * math.prod(region.sizes_of(axes))
-        merged = whole(placed[0])
-        values, places = (region.reshard(x, have, merged, x.aval.update(shape=shape)) for x in (values, places))
+        shape[axis] = kept_count * math.prod(region.sizes_of(axes))
+        merged_layout = whole(placements[0])
+        values, places = (region.reshard(x, have, merged_layout, x.aval.update(shape=shape)) for x in (values, places))
         values, order = region.emit(eqn.op, [values], {"k": k, "axis": axis})
         (order,) = region.emit(broadcast_in_dim_p, [order], as_indices(order.aval))
         (places,) = region.emit(gather_p, [places, order], along_params(len(shape), axis))
-        for var, out, dims in zip(eqn.outputs, (values, places), placed, strict=True):
-            region.define(var, region.reshard(out, merged, dims, var.aval), dims)
+        for var, out, dims in zip(eqn.outputs, (values, places), placements, strict=True):
+            region.define(var, region.reshard(out, merged_layout, dims, var.aval), dims)
 
     def whole_rows(region: Any) -> None:
         region.generic(eqn)

@@ -67,8 +67,8 @@ def along_rule(shape: tuple[int, ...], dim: int, inputs: int, outputs: int, out_
     dims = own_factors(shape)
     outs = tuple(dims[d] if n != 1 or shape[d] == 1 else () for d, n in enumerate(out_shape))
     kinds = tuple(Kind.REPLICATE if d == dim else Kind.PASS for d in range(len(shape)))
-    blocked = frozenset({dim}) if shape != out_shape else frozenset[int]()
-    return Rule((dims,) * inputs, (outs,) * outputs, shape, kinds, blocked)
+    blocked_dims = frozenset({dim}) if shape != out_shape else frozenset[int]()
+    return Rule((dims,) * inputs, (outs,) * outputs, shape, kinds, blocked_dims)
 
 
 def _sort_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
@@ -216,12 +216,12 @@ def _greatest(x: Ndarray, at: int, k: int) -> tuple[Ndarray, Ndarray]:
     ranks = descending_ranks(rows)
     if ranks.dtype.itemsize <= 4 and n < 1 << 31:
         # Rank and position in one integer: ties go to the lowest index, and no two elements are equal.
-        packed = ranks.astype(np.int64)
-        packed <<= 32
-        packed |= np.arange(n)
+        packed_ranks = ranks.astype(np.int64)
+        packed_ranks <<= 32
+        packed_ranks |= np.arange(n)
         if 0 < k < n:
-            packed = np.partition(packed, k - 1, axis=-1)[..., :k]
-        order = np.sort(packed[..., :k], axis=-1) & 0xFFFFFFFF
+            packed_ranks = np.partition(packed_ranks, k - 1, axis=-1)[..., :k]
+        order = np.sort(packed_ranks[..., :k], axis=-1) & 0xFFFFFFFF
     else:
         order = ranks.argsort(axis=-1, kind="stable")[..., :k]
     values = np.take_along_axis(rows, order, -1)
@@ -271,9 +271,17 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     return [values, indices]
 
 
-def _approximate(
-    name: str, operand: Any, k: int, reduction_dimension: int, recall_target: float, override: int, aggregate: bool
+def _check_approximation(
+    name: str,
+    operand: Any,
+    *,
+    k: int,
+    reduction_dimension: int,
+    recall_target: float,
+    reduction_input_size_override: int,
+    aggregate_to_topk: bool,
 ) -> tuple[Array, int, int]:
+    """The operand, how many elements are returned, and the dim."""
     x = as_array(operand)
     if not isdtype(x.dtype, "real floating"):
         raise ValueError(f"{name} takes a floating operand, got {x.dtype.name}.")
@@ -286,12 +294,13 @@ def _approximate(
         raise ValueError(f"{name}: k={k} exceeds the size of dim {dim}, {x.shape[dim]}.")
     if not 0 < recall_target <= 1:
         raise ValueError(f"{name}: recall_target must lie in (0, 1], got {recall_target}.")
-    if override != -1 and override < x.shape[dim]:
+    size, override = x.shape[dim], reduction_input_size_override
+    if override != -1 and override < size:
         raise ValueError(
-            f"{name}: reduction_input_size_override={override} is less than the size of dim {dim}, {x.shape[dim]}."
+            f"{name}: reduction_input_size_override={override} is less than the size of dim {dim}, {size}."
         )
     # Without aggregation the candidates of all bins are returned; exact search has one bin per element.
-    return x, operator.index(k) if aggregate else x.shape[dim], dim
+    return x, operator.index(k) if aggregate_to_topk else size, dim
 
 
 def approx_max_k(
@@ -314,13 +323,16 @@ def approx_max_k(
     >>> lax.approx_max_k(jnp.array([3.0, 1.0, 2.0]), 2)
     [Array([3., 2.], dtype=float32), Array([0, 2], dtype=int32)]
     """
-    x, count, dim = _approximate(
-        "approx_max_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk
+    return _approximate(
+        "approx_max_k",
+        operand,
+        k=k,
+        reduction_dimension=reduction_dimension,
+        recall_target=recall_target,
+        is_max_k=True,
+        reduction_input_size_override=reduction_input_size_override,
+        aggregate_to_topk=aggregate_to_topk,
     )
-    if SHOWING.get():
-        settings = recall_target, reduction_input_size_override, aggregate_to_topk
-        return list(bind(_approx_top_k_p, x, **_approximation(k, reduction_dimension, True, *settings)))
-    return top_k(x, count, axis=dim)
 
 
 def approx_min_k(
@@ -339,13 +351,16 @@ def approx_min_k(
     >>> lax.approx_min_k(jnp.array([3.0, 1.0, 2.0]), 2)
     [Array([1., 2.], dtype=float32), Array([1, 2], dtype=int32)]
     """
-    x, count, dim = _approximate(
-        "approx_min_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk
+    return _approximate(
+        "approx_min_k",
+        operand,
+        k=k,
+        reduction_dimension=reduction_dimension,
+        recall_target=recall_target,
+        is_max_k=False,
+        reduction_input_size_override=reduction_input_size_override,
+        aggregate_to_topk=aggregate_to_topk,
     )
-    if SHOWING.get():
-        settings = recall_target, reduction_input_size_override, aggregate_to_topk
-        return list(bind(_approx_top_k_p, x, **_approximation(k, reduction_dimension, False, *settings)))
-    return _least_k(x, count, dim)
 
 
 def _least_k(x: Array, k: int, dim: int) -> list[Array]:
@@ -353,29 +368,15 @@ def _least_k(x: Array, k: int, dim: int) -> list[Array]:
     return [neg(values), indices]
 
 
-def _approximation(k: int, dim: int, greatest: bool, recall: float, override: int, aggregate: bool) -> dict[str, Any]:
-    return dict(
-        k=k,
-        reduction_dimension=dim,
-        recall_target=recall,
-        is_max_k=greatest,
-        reduction_input_size_override=override,
-        aggregate_to_topk=aggregate,
-    )
+def _approximate(name: str, operand: Any, *, is_max_k: bool, **params: Any) -> list[Array]:
+    x, count, dim = _check_approximation(name, operand, **params)
+    if SHOWING.get():
+        return list(bind(_approx_top_k_p, x, is_max_k=is_max_k, **params))
+    return top_k(x, count, axis=dim) if is_max_k else _least_k(x, count, dim)
 
 
-def _approximate_k(
-    x: Array,
-    *,
-    k: int,
-    reduction_dimension: int,
-    recall_target: float,
-    is_max_k: bool,
-    reduction_input_size_override: int,
-    aggregate_to_topk: bool,
-) -> list[Array]:
-    settings = recall_target, reduction_input_size_override, aggregate_to_topk
-    x, count, dim = _approximate("approx_top_k", x, k, reduction_dimension, *settings)
+def _approximate_k(x: Array, *, is_max_k: bool, **params: Any) -> list[Array]:
+    x, count, dim = _check_approximation("approx_top_k", x, **params)
     return top_k(x, count, axis=dim) if is_max_k else _least_k(x, count, dim)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import name_of
 from shardwise.base.shapes import Ndarray
-from shardwise.ops.indexing.row_loops import BY_SIZE, CHUNK, FEWEST, SHARED, index_type
+from shardwise.ops.indexing.row_loops import BY_SIZE, CHUNK, FEWEST, THREADS_FROM, index_type
 from shardwise.ops.indexing.row_places import Places, PositionForm, number_at
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import available, thread_count
@@ -33,7 +33,7 @@ def take_along(table: Ndarray, position: Ndarray, fill: Any, *, wrap: bool = Fal
         loop = _gather_along_loop(name_of(raw.dtype), name_of(position.dtype), index, wrap, fill is None)
     else:
         loop = _take_along_loop(name_of(raw.dtype), name_of(position.dtype), wrap, fill is None)
-    threads = thread_count() if position.size >= SHARED else 1
+    threads = thread_count() if position.size >= THREADS_FROM else 1
     arrays = raw, position, out.view(raw.dtype), fills
     loop(-(-rows // chunk), (rows, columns, chunk, table.shape[1]), arrays, threads)
     return out

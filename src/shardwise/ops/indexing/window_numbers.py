@@ -96,14 +96,14 @@ def check_dimension_numbers(op: str, numbers: Any, kind: type) -> None:
 
 def gather_window_dims(numbers: GatherDimensionNumbers, ndim: int) -> list[int]:
     """The operand dims of the result's window."""
-    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    return [d for d in range(ndim) if d not in gone]
+    other_dims = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    return [d for d in range(ndim) if d not in other_dims]
 
 
 def scatter_window_dims(numbers: ScatterDimensionNumbers, ndim: int) -> list[int]:
     """The operand dims of a window of the updates."""
-    gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    return [d for d in range(ndim) if d not in gone]
+    other_dims = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    return [d for d in range(ndim) if d not in other_dims]
 
 
 def check_dims(op: str, name: str, dims: Sequence[int], rank: int, *, ordered: bool = True) -> None:

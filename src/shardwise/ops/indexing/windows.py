@@ -67,59 +67,59 @@ def read_windows(
 
     Each array of `starts` broadcasts to `index_shape`, ``loops + batch``. Dims without a start begin at 0.
     """
-    found = mapped_rows(operand, lead, starts, sizes, index_shape, pairs)
-    if found is not None:
-        return found
+    windows = mapped_rows(operand, lead, starts, sizes, index_shape, pairs)
+    if windows is not None:
+        return windows
     shape = operand.shape
     rank = len(index_shape)
-    paired = dict(pairs)
-    indexed = [d for d in starts if 0 < sizes[d] < shape[lead + d]]
+    paired_dims = dict(pairs)
+    indexed_dims = [d for d in starts if 0 < sizes[d] < shape[lead + d]]
     cut = [slice(None)] * operand.ndim
     for d, size in enumerate(sizes):
-        if d not in indexed and d not in paired and size != shape[lead + d]:
+        if d not in indexed_dims and d not in paired_dims and size != shape[lead + d]:
             cut[lead + d] = slice(0, size)
     view = operand[tuple(cut)]
-    moving = [d for d in indexed if sizes[d] > 1]
-    if moving:  # the axis of window positions stays in place, that of offsets is last
-        view = sliding_windows(view, [sizes[d] for d in moving], [lead + d for d in moving])
+    window_dims = [d for d in indexed_dims if sizes[d] > 1]
+    if window_dims:  # the axis of window positions stays in place, that of offsets is last
+        view = sliding_windows(view, [sizes[d] for d in window_dims], [lead + d for d in window_dims])
 
     # Axes of `view`: read by an index array, kept, or (operand loops of extent 1) dropped.
     index: dict[int, Ndarray] = {}
-    dropped: list[int] = []
+    dropped_axes: list[int] = []
     for loop in range(lead):
         if shape[loop] == 1:
-            dropped.append(loop)
+            dropped_axes.append(loop)
         elif index_shape[loop] != 1:
             index[loop] = along(shape[loop], loop, rank)
     for d in range(operand.ndim - lead):
-        if d in paired:
-            index[lead + d] = along(shape[lead + d], lead + paired[d], rank)
-        elif d in indexed:
+        if d in paired_dims:
+            index[lead + d] = along(shape[lead + d], lead + paired_dims[d], rank)
+        elif d in indexed_dims:
             index[lead + d] = starts[d]
-    axes = [a for a in range(view.ndim) if a not in dropped]
-    if dropped:
-        view = view[tuple(0 if a in dropped else slice(None) for a in range(view.ndim))]
+    axes = [a for a in range(view.ndim) if a not in dropped_axes]
+    if dropped_axes:
+        view = view[tuple(0 if a in dropped_axes else slice(None) for a in range(view.ndim))]
 
     out, first = _take(
         view, [i for i, a in enumerate(axes) if a in index], [index[a] for a in axes if a in index], index_shape
     )
-    kept = [a for a in axes if a not in index]
-    place = {a: i if i < first else i + rank for i, a in enumerate(kept)}  # kept axis of view -> axis of out
+    kept_axes = [a for a in axes if a not in index]
+    place = {a: i if i < first else i + rank for i, a in enumerate(kept_axes)}  # kept axis of view -> axis of out
 
     order = [place[i] if i in place else first + i for i in range(lead)]
-    unused = [first + i for i in range(lead) if i in place]
+    unused_axes = [first + i for i in range(lead) if i in place]
     order += [first + i for i in range(lead, rank)]
     select: list[Any] = [slice(None)] * rank
     for d in range(operand.ndim - lead):
-        if d in paired:
+        if d in paired_dims:
             continue
-        if d in moving:
-            order.append(place[operand.ndim + moving.index(d)])
-        elif d not in indexed:
+        if d in window_dims:
+            order.append(place[operand.ndim + window_dims.index(d)])
+        elif d not in indexed_dims:
             order.append(place[lead + d])
-        select.append(None if d in indexed and d not in moving else slice(None))
-    out = out.transpose(order + unused)
-    return out[tuple(select) + (0,) * len(unused)] if unused or None in select else out
+        select.append(None if d in indexed_dims and d not in window_dims else slice(None))
+    out = out.transpose(order + unused_axes)
+    return out[tuple(select) + (0,) * len(unused_axes)] if unused_axes or None in select else out
 
 
 def _take(view: Ndarray, axes: list[int], index: list[Ndarray], index_shape: tuple[int, ...]) -> tuple[Ndarray, int]:
@@ -163,11 +163,11 @@ class OverwritingKernel(ABC):
 
     def over(self, free: Sequence[int], blocks: list[Ndarray]) -> Ndarray:
         """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
-        owned = 0 in free and alone(blocks, 0)
+        is_owned = 0 in free and alone(blocks, 0)
         operands = tuple(blocks)
-        if owned:
+        if is_owned:
             blocks[0] = None  # type: ignore[call-overload]  dropped in any case
-        return self.run(operands, owned)
+        return self.run(operands, is_owned)
 
     @abstractmethod
     def run(self, blocks: tuple[Ndarray, ...], owned: bool) -> Ndarray:
@@ -195,30 +195,30 @@ def write_windows(
     the part's first position (``loops``) and its size: elements outside it are dropped.
     """
     rank_dims = operand.ndim - lead
-    paired = dict(pairs)
+    paired_dims = dict(pairs)
     own = own or {}
     positions = [*starts.values(), *(begin for begin, _ in own.values()), *([keep] if keep is not None else [])]
     loops = np.broadcast_shapes(operand.shape[:lead], updates.shape[:lead], *(a.shape[:lead] for a in positions))
     if not updates.size:
         return np.broadcast_to(operand, loops + operand.shape[lead:])
-    batch = updates.ndim - lead - (rank_dims - len(paired))
+    batch = updates.ndim - lead - (rank_dims - len(paired_dims))
     part = lambda d: operand.shape[lead + d]  # noqa: E731
-    indexed = [d for d in range(rank_dims) if d not in paired and (d in own or sizes[d] < part(d))]
+    indexed_dims = [d for d in range(rank_dims) if d not in paired_dims and (d in own or sizes[d] < part(d))]
     # The dims up to the last one that is indexed count rows of a table, which lie as the operand does.
-    first = max([*indexed, *paired], default=-1) + 1
-    moving = [d for d in range(first) if d not in paired and (sizes[d] > 1 or d not in indexed)]
-    index_shape = (*loops, *updates.shape[lead : lead + batch], *(sizes[d] for d in moving))
+    first = max([*indexed_dims, *paired_dims], default=-1) + 1
+    window_dims = [d for d in range(first) if d not in paired_dims and (sizes[d] > 1 or d not in indexed_dims)]
+    index_shape = (*loops, *updates.shape[lead : lead + batch], *(sizes[d] for d in window_dims))
     rank = len(index_shape)
     widen = lambda a: a.reshape(a.shape + (1,) * (rank - a.ndim))  # noqa: E731
 
     index: list[Ndarray] = [along(n, i, rank) for i, n in enumerate(loops)]
     for d in range(first):
-        if d in paired:
-            index.append(along(part(d), lead + paired[d], rank))
+        if d in paired_dims:
+            index.append(along(part(d), lead + paired_dims[d], rank))
             continue
-        at = widen(starts[d]) if d in starts and d in indexed else np.zeros((1,) * rank, np.intp)
-        if d in moving:
-            at = at + along(sizes[d], lead + batch + moving.index(d), rank)
+        at = widen(starts[d]) if d in starts and d in indexed_dims else np.zeros((1,) * rank, np.intp)
+        if d in window_dims:
+            at = at + along(sizes[d], lead + batch + window_dims.index(d), rank)
         if d in own:
             begin, size = own[d]
             at = at - widen(begin)
@@ -230,7 +230,9 @@ def write_windows(
     grid = work.shape[: lead + first]
     flat = work.reshape(int(np.prod(grid)), int(np.prod(work.shape[lead + first :])))
 
-    rows = _as_rows(np.broadcast_to(updates, loops + updates.shape[lead:]), lead + batch, first, paired, moving)
+    rows = _as_rows(
+        np.broadcast_to(updates, loops + updates.shape[lead:]), lead + batch, first, paired_dims, window_dims
+    )
     index = [index[a] for a in order[: lead + first]]
     position = linear_index(index, grid, index_shape).reshape(-1) if index else np.zeros(rows.shape[0], np.intp)
     if keep is not None:

@@ -1,4 +1,4 @@
-"""Cholesky's factor of large matrices, block by block: rows of blocks in machine code, and what they subtract as products of our BLAS.
+"""Cholesky's factor of large matrices, block by block: rows of blocks in machine code, and the products that are subtracted by our BLAS.
 
 The work is done on the transpose of the factor, whose rows are dense: some rows are factored, those columns that lie right of the
 square at their beginning are solved for, and all rows below lose the product of these rows with themselves.
@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.shapes import Ndarray
-from shardwise.ops.linalg.matrix_steps import BLOCKED, TILE
+from shardwise.ops.linalg.matrix_steps import BLOCKS_FROM, TILE
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, helpers, run_in_parts
 from shardwise.runtime.memory import pool
@@ -18,13 +18,13 @@ from shardwise.runtime.products import blas, product_threads
 
 _VECTORS = 8  # of a row of a block: sums that are added up side by side
 _PRODUCT_ROWS = 128  # rows of a product, of which those left of the diagonal are computed in vain
-_SHARED = 1 << 20  # multiplications of a product from which a second thread pays
+_THREADS_FROM = 1 << 20  # multiplications of a product from which a second thread pays
 
 
 def cholesky(x: Ndarray) -> Ndarray | None:
     """The lower factors of real matrices, whose lower triangles are read; None where LAPACK is as fast, or alone can do it."""
     n = x.shape[-1]
-    if n < BLOCKED or not x.size or x.dtype.name not in ("float32", "float64") or not x.dtype.isnative:
+    if n < BLOCKS_FROM or not x.size or x.dtype.name not in ("float32", "float64") or not x.dtype.isnative:
         return None
     library = blas.library() if available() else None
     if library is None:
@@ -78,7 +78,7 @@ def _factor(upper: Ndarray, n: int, rows: int, library: blas.Library) -> bool:
         chunks = (width - first) // rows - 1
         if not chunks:
             break
-        threads = product_threads() if chunks * rows * count**2 >= _SHARED else 1
+        threads = product_threads() if chunks * rows * count**2 >= _THREADS_FROM else 1
         _rows_loop(name, False)(chunks, numbers, (upper,), threads)
         _subtract_products(upper, n, first, count, library)
     return bool((upper.diagonal() > 0).all())
@@ -97,7 +97,7 @@ def _subtract_products(upper: Ndarray, n: int, first: int, count: int, library: 
             flags, sizes = (blas.ROW_MAJOR, blas.TRANSPOSED, blas.PLAIN), (rows, n - i, count)
             gemm(*flags, *sizes, -one, left, width, left, width, one, out, width)
 
-    threads = product_threads() if count * (n - first - count) ** 2 >= _SHARED else 1
+    threads = product_threads() if count * (n - first - count) ** 2 >= _THREADS_FROM else 1
     if threads > 1:
         helpers.run(work, threads)
     else:

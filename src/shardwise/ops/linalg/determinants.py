@@ -24,8 +24,8 @@ def slogdet(x: Ndarray) -> tuple[Ndarray, ...]:
 
 def _slogdet(x: Ndarray) -> tuple[Ndarray, ...]:
     sign, log = (np.asarray(v) for v in gufunc("slogdet", x))
-    spoiled = _nan_mask(x)
-    return (sign, log) if spoiled is None else tuple(np.where(spoiled, nan_of(v.dtype), v) for v in (sign, log))  # type: ignore[return-value]
+    nan_mask = _nan_mask(x)
+    return (sign, log) if nan_mask is None else tuple(np.where(nan_mask, nan_of(v.dtype), v) for v in (sign, log))  # type: ignore[return-value]
 
 
 def det(x: Ndarray) -> Ndarray:
@@ -44,8 +44,8 @@ def _det(x: Ndarray) -> Ndarray:
         wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
         with np.errstate(all="ignore"):
             return small_det(wide.transpose(-2, -1, *range(x.ndim - 2))[None], n)[0].astype(x.dtype)
-    out, spoiled = np.asarray(gufunc("det", x)), _nan_mask(x)
-    return out if spoiled is None else np.where(spoiled, nan_of(x.dtype), out)
+    out, nan_mask = np.asarray(gufunc("det", x)), _nan_mask(x)
+    return out if nan_mask is None else np.where(nan_mask, nan_of(x.dtype), out)
 
 
 def small_det(stack: Any, n: int) -> list[Any]:

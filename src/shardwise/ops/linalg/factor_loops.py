@@ -23,7 +23,7 @@ Steps = Sequence[int | str]  # bytes to the next row and to the next column
 LARGEST = 96  # rows; LAPACK's blocks do better beyond
 _PANEL = 4  # rows that are subtracted at a time
 _FEWEST = 1 << 12  # multiplications of a stack from which a compiled loop pays
-_SHARED = 1 << 19  # from which a second thread does
+_THREADS_FROM = 1 << 19  # from which a second thread does
 
 
 def width_for(n: int, most: int) -> int:
@@ -57,7 +57,7 @@ def _nothing(i: str, k: str) -> None:
 
 
 class _Upper:
-    """The transpose of the factor: its rows are columns of the matrix, and dense. What lies left of its diagonal says nothing."""
+    """The transpose of the factor: its rows are columns of the matrix, and dense. Elements left of its diagonal are not used."""
 
     def __init__(self, w: Writer, n: int, dtype: str, width: int, place: str) -> None:
         self.w, self.n, self.dtype, self.width, self.place = w, n, dtype, width, place
@@ -152,7 +152,7 @@ class _Upper:
         w, dtype = self.w, self.dtype
         if self._has_tiles(steps):
             good, zero = Lane(w.splat(fine, "bool").ref, "bool"), w.constant(0, dtype)
-            failed = w.constant(np.nan, dtype)
+            nan_lane = w.constant(np.nan, dtype)
 
             def place(i: str, k: str, r: int) -> str:
                 return w.advance_address(w.advance_address(out, w.integer("add", i, r), steps[0]), k, self.size)
@@ -163,7 +163,7 @@ class _Upper:
                 for r, x in enumerate(w.transpose_rows(read)):
                     above = ", ".join(f"i1 {'true' if c > r else 'false'}" for c in range(self.width))
                     hidden = w.binary("and", diagonal, Lane(f"<{above}>", "bool"))
-                    w.store(w.select(hidden, zero, w.select(good, x, failed)), place(i, k, r))
+                    w.store(w.select(hidden, zero, w.select(good, x, nan_lane)), place(i, k, r))
 
             def upper(i: str, k: str) -> None:
                 for r in range(self.width):
@@ -173,14 +173,14 @@ class _Upper:
             return
         w.at(1)
         mask = w.splat(fine, "bool")
-        failed, zero = w.constant(np.nan, dtype), w.constant(0, dtype)
+        nan_lane, zero = w.constant(np.nan, dtype), w.constant(0, dtype)
 
         def line(i: str, _: list[str]) -> None:
             start = w.advance_address(out, i, steps[0])
 
             def lower(k: str, _: list[str]) -> None:
                 w.store(
-                    w.select(mask, w.load(self.element(k, i), dtype), failed), w.advance_address(start, k, steps[1])
+                    w.select(mask, w.load(self.element(k, i), dtype), nan_lane), w.advance_address(start, k, steps[1])
                 )
 
             after = w.integer("add", i, 1)
@@ -213,7 +213,7 @@ def cholesky(x: Ndarray) -> Ndarray | None:
     if not available():
         return None
     x, out = np.ascontiguousarray(x), pool.empty(x.shape, x.dtype)
-    threads = thread_count() if count * n**3 >= _SHARED else 1
+    threads = thread_count() if count * n**3 >= _THREADS_FROM else 1
     chunk = -(-count // min(count, 4 * threads if threads > 1 else 1))
     units = -(-count // chunk)
     loop, room = _cholesky_loop(n, name_of(x.dtype))
@@ -266,7 +266,7 @@ def lu(x: Ndarray) -> tuple[Ndarray, Ndarray, Ndarray] | None:
     np.copyto(out, x)
     pivots, order = (np.empty((*x.shape[:-2], size), np.int32) for size in (min(m, n), m))
     work = count * m * n * min(m, n)
-    threads = thread_count() if work >= _SHARED else 1
+    threads = thread_count() if work >= _THREADS_FROM else 1
     units = min(count, 4 * threads if threads > 1 else 1)
     _lu_loop(m, n, name_of(x.dtype))(units, (count, -(-count // units)), (out, pivots, order), threads)
     return out, pivots, order

@@ -29,7 +29,7 @@ from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["FftType", "fft", "fft_p"]
 
-_THREADED = 1 << 17  # elements from which SciPy's worker threads pay
+_THREADS_FROM = 1 << 17  # elements from which SciPy's worker threads pay
 # Elements from which code of our own pays: 64 rows of 256 take it 39 us and SciPy 51, as many of 128 33 and 30.
 _OWN = 1 << 14
 # Bytes from which a copy in memory that has its pages is transformed in place. SciPy's own result comes from the system, which hands out
@@ -70,10 +70,10 @@ def _fft_type(x: ShapedArray, *, fft_type: FftType, fft_lengths: tuple[int, ...]
         raise ValueError(f"{name} input must be complex64 or complex128, got {x.dtype.name}")
     else:
         dtype = to_floating(x.dtype) if fft_type is FftType.IRFFT else x.dtype
-    checked = k - 1 if fft_type is FftType.IRFFT else k
-    if last[:checked] != fft_lengths[:checked]:
+    checked_count = k - 1 if fft_type is FftType.IRFFT else k
+    if last[:checked_count] != fft_lengths[:checked_count]:
         raise ValueError(
-            f"{name} input of shape {x.shape} must end in the dims {fft_lengths[:checked]} that fft_lengths="
+            f"{name} input of shape {x.shape} must end in the dims {fft_lengths[:checked_count]} that fft_lengths="
             f"{fft_lengths} names. Pad or slice it first, or use jnp.fft."
         )
     shape = x.shape[: x.ndim - k] + fft_lengths
@@ -100,7 +100,7 @@ def _fft_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _fft_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """The operand's spec; the transform gathers what it needs and splits the result again."""
+    """The operand's spec; the transform gathers the dims that it needs whole, and splits the result again."""
     (x,), (out,) = in_types, out_types
     for d, axes in enumerate(x.spec):
         if axes:
@@ -126,7 +126,7 @@ def _fft_kernel(env: Env, x: Ndarray, *, fft_type: FftType, fft_lengths: tuple[i
 def _by_library(x: Ndarray, fft_type: FftType, fft_lengths: tuple[int, ...], in_place: bool) -> Ndarray:
     """`in_place`: of a copy."""
     dims = range(x.ndim - len(fft_lengths), x.ndim)
-    workers = thread_count() if prod(x.shape) >= _THREADED else 1
+    workers = thread_count() if prod(x.shape) >= _THREADS_FROM else 1
 
     def transform_with(workers: int) -> Ndarray:
         if fft_type is FftType.RFFT:
@@ -158,9 +158,9 @@ def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int
         return [full_cotangent(x.aval)]
     half = do.conj(do.fft(ct, fft_type=FftType.RFFT, fft_lengths=fft_lengths))
     out = do.mul(half, _half_weights(half, fft_lengths[-1], 1 / points, 2 / points))
-    missing = x.aval.shape[last] - out.shape[last]
-    edges = tuple((0, missing if d == last else 0, 0) for d in range(ct.ndim))
-    return [do.pad(out, 0, padding_config=edges) if missing else out]
+    missing_size = x.aval.shape[last] - out.shape[last]
+    edges = tuple((0, missing_size if d == last else 0, 0) for d in range(ct.ndim))
+    return [do.pad(out, 0, padding_config=edges) if missing_size else out]
 
 
 def _half_weights(spectrum: Any, length: int, edge: float, middle: float) -> Any:

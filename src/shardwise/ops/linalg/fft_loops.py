@@ -30,7 +30,7 @@ _PARTS = {"complex64": "float32", "complex128": "float64"}
 _LARGEST = 1 << 19  # bytes of a register of transforms, which the second-level cache holds
 _NEAR = 1 << 15  # bytes that the first-level cache holds
 _UNIT = 1 << 14  # elements that a thread takes at a time
-_SHARED = 1 << 16  # elements, some 100 us of a thread, from which a second one pays
+_THREADS_FROM = 1 << 16  # elements, some 100 us of a thread, from which a second one pays
 # Nanoseconds that a draft takes longer for an element.
 _DRAFT = 4.0
 
@@ -103,7 +103,7 @@ def _run(form: RadixForm, x: Ndarray, out: Ndarray, shape: Shape, d: int) -> Non
     groups = -(-count // form.lanes)
     chunk = max(1, min(_UNIT // (n * form.lanes), -(-groups // 16)))
     parts = -(-groups // chunk)
-    threads = min(thread_count(), outer * parts) if x.size >= _SHARED else 1
+    threads = min(thread_count(), outer * parts) if x.size >= _THREADS_FROM else 1
     step = size if form.across else n * size
     job = (outer * parts, count, chunk, parts, n * inner * size, step, inner * size)
     scratch = pool.empty((threads * n * form.cell,), np.uint8)
@@ -148,12 +148,12 @@ class _Kernel:
 
 def _factors(form: RadixForm) -> Ndarray:
     """The roots of unity for results 1, 2 and 3 of each step but the last, element by element of a block."""
-    found, left = [], form.size
+    factors, left = [], form.size
     for radix in form.radices[:-1]:
         turns = np.arange(left // radix)[:, None] * np.arange(1, radix) / left
-        found.append(np.stack([np.cos(2 * np.pi * turns), -np.sin(2 * np.pi * turns)], -1).ravel())
+        factors.append(np.stack([np.cos(2 * np.pi * turns), -np.sin(2 * np.pi * turns)], -1).ravel())
         left //= radix
-    return np.concatenate([*found, np.zeros(2)]).astype(form.part)
+    return np.concatenate([*factors, np.zeros(2)]).astype(form.part)
 
 
 def _places(form: RadixForm) -> Ndarray:
@@ -173,7 +173,7 @@ class _Unit:
         self.form = form
         self.w = Function(form.lanes, _NUMBERS, _POINTERS)
         self.bytes = itemsize(form.part)
-        # Of what has its parts exchanged the transform is the inverse one of the rest, with its parts exchanged.
+        # With real and imaginary parts exchanged on the way in and on the way out, a transform is the inverse one.
         self.halves = (form.lanes * self.bytes, 0) if form.inverse else (0, form.lanes * self.bytes)
 
     def function(self) -> Function:
@@ -294,9 +294,13 @@ class _Unit:
         def one(block: str, element: str, turns: Sequence[Complex]) -> None:
             place = w.advance_address(w.advance_address(begin, block, size * cell), element, cell)
             cells = [w.advance_address(place, 1, k * apart * cell) for k in range(radix)]
-            made = _butterfly(w, [self._get(c) for c in cells])
-            turned = [made[0], *(_product(w, x, t) for x, t in zip(made[1:], turns, strict=True))] if turns else made
-            for x, c in zip(turned, cells, strict=True):
+            outputs = _butterfly(w, [self._get(c) for c in cells])
+            turned_outputs = (
+                [outputs[0], *(_product(w, x, t) for x, t in zip(outputs[1:], turns, strict=True))]
+                if turns
+                else outputs
+            )
+            for x, c in zip(turned_outputs, cells, strict=True):
                 self._put(x, c)
 
         def turns_of(element: str) -> list[Complex]:
@@ -334,13 +338,13 @@ def _butterfly(w: Function, x: Sequence[Complex]) -> list[Complex]:
     even, odd = _butterfly(w, x[::2]), _butterfly(w, x[1::2])
     half = w.like(math.sqrt(0.5), x[0][0])
     (a, b), (c, d), (e, f) = odd[1:]
-    turned = [
+    turned_odd = [
         odd[0],
         (w.mul(half, w.add(a, b)), w.mul(half, w.sub(b, a))),
         (d, w.neg(c)),
         (w.mul(half, w.sub(f, e)), w.neg(w.mul(half, w.add(e, f)))),
     ]
-    pairs: list[Any] = list(zip(even, turned, strict=True))
+    pairs: list[Any] = list(zip(even, turned_odd, strict=True))
     return [_plus(w, a, b) for a, b in pairs] + [_minus(w, a, b) for a, b in pairs]
 
 

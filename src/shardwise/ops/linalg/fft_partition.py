@@ -25,11 +25,11 @@ from shardwise.ops.shapes.transpose import transpose_p
 class Transform:
     """Of `dims` of a value that lies as `layout`, where they are whole; `last`: the last dim, whose size may change, is one of them.
 
-    `padded` is the value's shape before the move to `layout`: greater than its own where axes split a dim that they do not divide.
+    `padded_shape` is the value's shape before the move to `layout`: greater than its own where axes split a dim that they do not divide.
     """
 
     layout: DimAxes
-    padded: Shape
+    padded_shape: Shape
     dims: tuple[int, ...]
     last: bool
 
@@ -59,22 +59,22 @@ def split_transforms(
     """The transforms of a value of this shape and layout, one after the other; None if no other dim takes the axes of one of them."""
     last, own = len(shape) - 1, shape
     left = set(range(len(shape) - order.count, len(shape)))
-    found: list[Transform] = []
-    padded = own
+    transforms: list[Transform] = []
+    padded_shape = own
     while left:
         ready, due = order.ready(left, last, layout)
         if ready:
-            found.append(Transform(layout, padded, tuple(sorted(ready)), last in ready))
+            transforms.append(Transform(layout, padded_shape, tuple(sorted(ready)), last in ready))
             if last in ready:
                 own = (*own[:-1], order.size)
             left -= set(ready)
-            padded = tuple(n if axes else m for n, m, axes in zip(padded, own, layout, strict=True))
+            padded_shape = tuple(n if axes else m for n, m, axes in zip(padded_shape, own, layout, strict=True))
             continue
-        moved = _move_axes_off(due, left, layout, wanted, own, padded, sizes)
-        if moved is None:
+        move = _move_axes_off(due, left, layout, wanted, own, padded_shape, sizes)
+        if move is None:
             return None
-        layout, padded = moved
-    return found
+        layout, padded_shape = move
+    return transforms
 
 
 def _move_axes_off(
@@ -97,9 +97,9 @@ def _move_axes_off(
     for d in sorted((d for d in due if layout[d]), reverse=True):
         free = [e for e in range(len(own)) if e != d]
         whole = [e for e in free if not layout[e]]
-        fitting = [e for e in free if padded[e] % ways((*layout[e], *layout[d])) == 0]
+        fitting_dims = [e for e in free if padded[e] % ways((*layout[e], *layout[d])) == 0]
         by_worth = lambda e, d=d: (e not in left, not set(layout[d]).isdisjoint(wanted[e]), own[e])  # noqa: E731
-        e = max(fitting, key=by_worth, default=max(whole, key=by_worth, default=None))
+        e = max(fitting_dims, key=by_worth, default=max(whole, key=by_worth, default=None))
         if e is not None:
             axes = (*layout[e], *layout[d])
             lay = tuple(() if i == d else axes if i == e else have for i, have in enumerate(layout))
@@ -118,31 +118,32 @@ def fft_partition(region: Any, eqn: Equation) -> None:
     atom, have = region.read(operand)
     if not have or not any(have[-count:]) or not operand.aval.size or not out.aval.size:
         return region.generic(eqn)
-    placed = region.placements.get(out, ((),) * out.aval.ndim)
+    placement = region.placements.get(out, ((),) * out.aval.ndim)
     order = Order(count, out.aval.shape[-1], kind is type(kind).RFFT, kind is type(kind).IRFFT)
-    transforms = split_transforms(operand.aval.shape, order, have, placed, dict(region.sizes))
+    transforms = split_transforms(operand.aval.shape, order, have, placement, dict(region.sizes))
     if transforms is None:
         return _along_split(region, eqn, have)
 
     def along(region: Any) -> None:
         x, layout, aval = atom, have, operand.aval
         for each in transforms:
-            x = _move_padded(region, x, aval, layout, each.layout, each.padded)
+            x = _move_padded(region, x, aval, layout, each.layout, each.padded_shape)
             x, layout = _transform_dims(region, x, each, eqn), each.layout
             aval = out.aval if each.last else aval
             aval = aval.update(shape=(*out.aval.shape[:-1], aval.shape[-1]), dtype=x.aval.dtype)
-        padded = [
-            bool(axes) and n != m for n, m, axes in zip(transforms[-1].padded, out.aval.shape, layout, strict=True)
+        is_padded = [
+            bool(axes) and n != m
+            for n, m, axes in zip(transforms[-1].padded_shape, out.aval.shape, layout, strict=True)
         ]
-        plain = tuple(() if more else axes for more, axes in zip(padded, placed, strict=True))
+        plain = tuple(() if more else axes for more, axes in zip(is_padded, placement, strict=True))
         x = _move_padded(region, x, out.aval, layout, plain, out.aval.shape)
-        region.define(out, region.reshard(x, plain, placed, out.aval), placed)
+        region.define(out, region.reshard(x, plain, placement, out.aval), placement)
 
     region.cheapest(along, lambda region: region.generic(eqn))
 
 
 def _along_split(region: Any, eqn: Equation, have: DimAxes) -> None:
-    """One transform along a split dim, of devices with each other, where these can share out what they hold."""
+    """A transform along a split dim that the devices compute together, if their parts can be exchanged evenly."""
     (operand,), (out,), kind = eqn.inputs, eqn.outputs, eqn.params["fft_type"]
     dim, sizes = operand.aval.ndim - 1, region.sizes_of(have[-1])
     alone = len(eqn.params["fft_lengths"]) == 1 and kind in (type(kind).FFT, type(kind).IFFT)
@@ -152,8 +153,8 @@ def _along_split(region: Any, eqn: Equation, have: DimAxes) -> None:
     def along(region: Any) -> None:
         params = {"axes": have[-1], "sizes": sizes, "dim": dim, "inverse": kind is type(kind).IFFT}
         atom = region.collective(split_fft, [region.read(operand)[0]], have[-1], operand.aval, params)
-        placed = region.placements.get(out, have)
-        region.define(out, region.reshard(atom, have, placed, out.aval), placed)
+        placement = region.placements.get(out, have)
+        region.define(out, region.reshard(atom, have, placement, out.aval), placement)
 
     region.cheapest(along, lambda region: region.generic(eqn))
 
@@ -161,9 +162,11 @@ def _along_split(region: Any, eqn: Equation, have: DimAxes) -> None:
 def _move_padded(region: Any, x: Any, aval: Any, have: DimAxes, want: DimAxes, padded: Shape) -> Any:
     """A value of type `aval` from one layout to another; dims that axes split have, and get, the sizes `padded`."""
     local = list(x.aval.shape)
-    grown = [n if axes and not before else m for n, m, axes, before in zip(padded, local, want, have, strict=True)]
-    if grown != local:
-        edges = tuple((0, n - m, 0) for n, m in zip(grown, x.aval.shape, strict=True))
+    grown_shape = [
+        n if axes and not before else m for n, m, axes, before in zip(padded, local, want, have, strict=True)
+    ]
+    if grown_shape != local:
+        edges = tuple((0, n - m, 0) for n, m in zip(grown_shape, x.aval.shape, strict=True))
         (x,) = region.emit(pad_p, [x, literal(0, x.aval.dtype)], {"padding_config": edges})
     ways = [math.prod(region.sizes_of(axes)) for axes in have]
     x = region.reshard(x, have, want, aval.update(shape=tuple(n * w for n, w in zip(x.aval.shape, ways, strict=True))))

@@ -1,7 +1,8 @@
 """Linear algebra on one small matrix whose elements are lanes: each lane has a matrix of its own, so there are no branches.
 
-Comes in: a writer, and matrices as lists of rows. Goes out: such, and for what may fail a bool, `odd`: the lanes whose results do not
-hold, because a pivot is zero or NaN or a length leaves the range of its type. Loops over rows and columns are spelled out.
+In: a writer, and matrices as lists of rows. Out: matrices in that form. An algorithm that can fail also returns a bool, `odd`: true in the
+lanes whose results do not hold, because a pivot is zero or NaN or a length leaves the range of its type. Loops over rows and columns are
+spelled out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _IN_RANGE = {"float32": (1e-15, 1e15), "float64": (1e-140, 1e140)}  # of element
 _SAFE = {
     "float32": (1e-30, 1e30),
     "float64": (1e-290, 1e290),
-}  # where a product has lost nothing, and its logarithm does for those of its factors
+}  # in this range a product of pivots neither overflows nor underflows: one logarithm serves for those of its factors
 Matrix = list[Row]
 
 
@@ -185,7 +186,7 @@ def householder_qr(w: Lanes, a: Matrix, columns: int) -> tuple[Matrix, Matrix, L
     rows, m, n = [list(row) for row in a], len(a), len(a[0])
     zero, one = w.like(0, a[0][0]), w.like(1, a[0][0])
     odd = w.constant(False, "bool")
-    made: list[tuple[list[Lane], Lane]] = []
+    reflectors: list[tuple[list[Lane], Lane]] = []
     for j in range(min(m, n)):
         head, tail = rows[j][j], [rows[i][j] for i in range(j + 1, m)]
         if not tail:
@@ -204,11 +205,11 @@ def householder_qr(w: Lanes, a: Matrix, columns: int) -> tuple[Matrix, Matrix, L
             rows[i][j] = zero
         for k in range(j + 1, n):
             _reflect(w, rows, j, k, vector, tau)
-        made.append((vector, tau))
+        reflectors.append((vector, tau))
     q = [[one if i == j else zero for j in range(columns)] for i in range(m)]
-    for j in reversed(range(len(made))):
+    for j in reversed(range(len(reflectors))):
         for k in range(j, columns):
-            _reflect(w, q, j, k, *made[j])
+            _reflect(w, q, j, k, *reflectors[j])
     return q, rows[:columns], odd
 
 
@@ -271,16 +272,18 @@ def eigenpairs(w: Lanes, a: Lane, b: Lane, c: Lane) -> tuple[Matrix, Row, Lane]:
     by = w.select(w.compare("eq", far, zero), one, far)
     near = w.sub(w.mul(w.div(large, by), small), w.mul(w.div(b, by), b))
     near = w.select(w.compare("eq", total, zero), w.neg(far), near)
-    rising = w.compare("ge", gap, zero)
-    side = w.select(rising, w.add(gap, root), w.sub(gap, root))
+    is_rising = w.compare("ge", gap, zero)
+    side = w.select(is_rising, w.add(gap, root), w.sub(gap, root))
     steep = w.compare("gt", w.abs(side), cross)
     upper, under = w.select(steep, twice, side), w.select(steep, side, twice)
     slope = w.neg(w.div(upper, w.select(w.compare("eq", under, zero), one, under)))
     length = w.div(one, w.call("sqrt", w.add(one, w.mul(slope, slope))))
     other = w.mul(slope, length)
     x, y = w.select(steep, other, length), w.select(steep, length, other)
-    turned = w.binary("xor", below, rising)  # the greater value belongs to the side that the angle was not taken from
-    x, y = w.select(turned, w.neg(y), x), w.select(turned, x, y)
+    is_swapped = w.binary(
+        "xor", below, is_rising
+    )  # the greater value belongs to the side that the angle was not taken from
+    x, y = w.select(is_swapped, w.neg(y), x), w.select(is_swapped, x, y)
     x, y = w.select(apart, one, x), w.select(apart, zero, y)
     far, near = w.select(apart, a, far), w.select(apart, c, near)
     falls, minus = w.compare("lt", near, far), w.sub(zero, y)

@@ -26,7 +26,7 @@ Core = tuple[Ints, np.dtype[Any]]  # shape and type of one matrix of a result
 _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}  # of the routines for a type
 
 
-_SHARED = 1 << 20  # multiplications from which a second thread pays
+_THREADS_FROM = 1 << 20  # multiplications from which a second thread pays
 _SMALL = 1 << 16  # elements of a matrix up to which LAPACK itself uses one thread, or gains little by more
 
 
@@ -43,7 +43,7 @@ def gufunc(name: str, *operands: Ndarray) -> Any:
             return call(*operands)
     loops = np.broadcast_shapes(*(x.shape[:-2] for x in operands))
     m, n = operands[0].shape[-2:]
-    if max(loops, default=1) == 1 or m * n > _SMALL or prod(loops) * m * n * min(m, n) < _SHARED:
+    if max(loops, default=1) == 1 or m * n > _SMALL or prod(loops) * m * n * min(m, n) < _THREADS_FROM:
         with np.errstate(all="ignore"):
             return call(*operands)
     dim = max(range(len(loops)), key=lambda d: loops[d])
@@ -111,9 +111,9 @@ def cholesky(x: Ndarray) -> Ndarray:
     from shardwise.ops.linalg import blocked_cholesky, factor_loops, stacks  # start-up time: they build machine code
 
     for by_loops in (stacks.cholesky, factor_loops.cholesky, blocked_cholesky.cholesky):
-        found = by_loops(x)
-        if found is not None:
-            return found
+        factor = by_loops(x)
+        if factor is not None:
+            return factor
     out = gufunc("cholesky_lo", x)
     if x.size and x.shape[-1] > 1 and np.isnan(out[..., 0, -1]).any():
         out = np.tril(out)  # failures fill all of a matrix
@@ -124,8 +124,8 @@ def eigh(x: Ndarray, lower: bool) -> tuple[Ndarray, Ndarray]:
     """Eigenvectors and ascending eigenvalues of Hermitian matrices given by one triangle."""
     from shardwise.ops.linalg import stacks  # start-up time: it builds machine code
 
-    found = stacks.eigh(x, lower, lambda x: _eigh(x, lower))
-    return _eigh(x, lower) if found is None else (found[0], found[1])
+    pairs = stacks.eigh(x, lower, lambda x: _eigh(x, lower))
+    return _eigh(x, lower) if pairs is None else (pairs[0], pairs[1])
 
 
 def _eigh(x: Ndarray, lower: bool) -> tuple[Ndarray, Ndarray]:
@@ -281,13 +281,13 @@ def by_matrix(dtype: np.dtype[Any], matrices: int) -> bool:
 
 def _qr_one(a: Ndarray, rows: int) -> tuple[Ndarray, Ndarray]:
     m, n = a.shape
-    packed, tau, *_ = lapack_routine("geqrf", a.dtype)(a, lwork=QR_WORK * n)
+    packed_factors, tau, *_ = lapack_routine("geqrf", a.dtype)(a, lwork=QR_WORK * n)
     r = np.zeros((rows, n), a.dtype)
-    np.copyto(r, packed[:rows], where=_upper(rows, n))
+    np.copyto(r, packed_factors[:rows], where=_upper(rows, n))
     if rows <= n:
-        return _reflect(packed[:, :rows], tau, own=True), r
+        return _reflect(packed_factors[:, :rows], tau, own=True), r
     base = np.zeros((m, rows), a.dtype, order="F")
-    base[:, :n] = packed
+    base[:, :n] = packed_factors
     return _reflect(base, tau, own=True), r
 
 
@@ -404,13 +404,13 @@ def triangular_solve(
 ) -> Ndarray:
     """x with op(a) x = b, or x op(a) = b unless `left`; op transposes and conjugates."""
     given = (a, b, left, lower, transpose, conjugate)
-    conjugated = a.conj() if conjugate and not transpose else a
+    matrix = a.conj() if conjugate and not transpose else a
     n, (rows, columns) = a.shape[-1], b.shape[-2:]
     if b.size == rows * columns and a.size == n * n and b.size and b.ndim == a.ndim:
         # BLAS thinks in columns, so it is given the transposes: x.T op(a).T = b.T, read from row-major memory as it is.
         x = blas_routine("trsm", b.dtype)(
             1,
-            conjugated.reshape(n, n).T,
+            matrix.reshape(n, n).T,
             b.reshape(rows, columns).T,
             side=int(left),
             lower=int(not lower),
@@ -477,8 +477,8 @@ def _substitute(a: Ndarray, b: Ndarray, lower: bool, unit: bool, loops: Ints) ->
     x = np.empty((*loops, n, k), b.dtype)
     with np.errstate(all="ignore"):
         for i in range(n) if lower else reversed(range(n)):
-            known = np.s_[:i] if lower else np.s_[i + 1 :]
-            row = b[..., i : i + 1, :] - np.matmul(a[..., i : i + 1, known], x[..., known, :])
+            known_rows = np.s_[:i] if lower else np.s_[i + 1 :]
+            row = b[..., i : i + 1, :] - np.matmul(a[..., i : i + 1, known_rows], x[..., known_rows, :])
             x[..., i : i + 1, :] = row if unit else row / a[..., i : i + 1, i : i + 1]
     return x
 

@@ -23,8 +23,8 @@ def cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, 
     factor = do.cholesky(*primals)
     inner = terms.solve_triangular(factor, *tangents, left=False, lower=True, transpose=True, conjugate=True)
     inner = terms.triangle(terms.solve_triangular(factor, inner, left=True, lower=True), lower=True)
-    halved = do.div(inner, do.add(terms.identity(inner, *inner.shape[-2:]), 1))
-    return factor, terms.triangle(terms.times(factor, halved), lower=True)
+    halved_inner = do.div(inner, do.add(terms.identity(inner, *inner.shape[-2:]), 1))
+    return factor, terms.triangle(terms.times(factor, halved_inner), lower=True)
 
 
 def triangular_solve_jvp(
@@ -83,8 +83,8 @@ def solve_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, transposed: bo
     batch = x.shape[:-2]
     change = None if s is None else _whole_batch(s, batch)
     if t is not None:
-        moved = terms.times(_whole_batch(terms.flip(t) if transposed else t, batch), x)
-        change = do.neg(moved) if change is None else do.sub(change, moved)
+        product = terms.times(_whole_batch(terms.flip(t) if transposed else t, batch), x)
+        change = do.neg(product) if change is None else do.sub(change, product)
     return x, do.solve(a, change, transposed=transposed)
 
 
@@ -94,9 +94,9 @@ def solve_transpose(ct: Any, a: Any, b: Any, *, transposed: bool) -> list[Any]:
     shape = b.aval.shape
     axes = tuple(d for d, (n, m) in enumerate(zip(out.shape, shape, strict=True)) if n != m)
     if axes:
-        kept = tuple(d for d in range(len(shape)) if d not in axes)
+        kept_dims = tuple(d for d in range(len(shape)) if d not in axes)
         out = do.broadcast_in_dim(
-            do.reduce_sum(out, axes=axes), shape=shape, broadcast_dimensions=kept, out_sharding=None
+            do.reduce_sum(out, axes=axes), shape=shape, broadcast_dimensions=kept_dims, out_sharding=None
         )
     return [None, out]
 
@@ -139,20 +139,20 @@ def tridiagonal_solve_transpose(ct: Any, dl: Any, d: Any, du: Any, b: Any, **par
 def lu_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """For x = l u: l times the lower triangle of l^-1 dx u^-1, plus its upper triangle times u; both factors made square."""
     (x,), (t,) = primals, tangents
-    packed, pivots, order = do.lu(x)
+    packed_factors, pivots, order = do.lu(x)
     m, n = x.shape[-2:]
     k = min(m, n)
     change = terms.permute_rows(t, order)
-    l = terms.pad_to_size(terms.triangle(terms.part(packed, (0, m), (0, k)), lower=True, offset=-1), m, m)  # noqa: E741
+    l = terms.pad_to_size(terms.triangle(terms.part(packed_factors, (0, m), (0, k)), lower=True, offset=-1), m, m)  # noqa: E741
     l = do.add(l, terms.identity(x, m, m))  # noqa: E741
-    u = terms.pad_to_size(terms.triangle(terms.part(packed, (0, k), (0, n)), lower=False), n, n)
+    u = terms.pad_to_size(terms.triangle(terms.part(packed_factors, (0, k), (0, n)), lower=False), n, n)
     u = do.add(u, _padded_front(terms.identity(x, n - k, n - k), n)) if n > k else u
     inner = terms.solve_triangular(l, change, left=True, lower=True, unit=True)
     inner = terms.solve_triangular(u, inner, left=False, lower=False)
-    moved = do.add(
+    packed_tangent = do.add(
         terms.times(l, terms.triangle(inner, lower=True, offset=-1)), terms.times(terms.triangle(inner, lower=False), u)
     )
-    return [packed, pivots, order], [moved, None, None]
+    return [packed_factors, pivots, order], [packed_tangent, None, None]
 
 
 def _padded_front(x: Any, size: int) -> Any:
@@ -177,10 +177,10 @@ def qr_jvp(
     dq, dr = _thin_qr_change(thin, square, t if n <= m else terms.part(t, (0, m), (0, m)))
     if n > m:  # of the further columns y = q r', r' = q^H y' + (q^H)' y, where y is q times those of r
         further = terms.times(thin, terms.part(r, (0, m), (m, n)))
-        moved = do.add(
+        dr_rest = do.add(
             terms.times(terms.adjoint(dq), further), terms.times(terms.adjoint(q), terms.part(t, (0, m), (m, n)))
         )
-        dr = do.concatenate(dr, moved, dimension=x.ndim - 1)
+        dr = do.concatenate(dr, dr_rest, dimension=x.ndim - 1)
     elif full and m > n:
         dq = do.concatenate(dq, _complement_change(q, dq, n), dimension=x.ndim - 1)
         dr = terms.pad_to_size(dr, m, n)
@@ -251,8 +251,8 @@ def _cofactors(x: Any) -> Any:
         return full_cotangent(x.aval, 1)
     if n == 2:
         row, column = terms.places(x.aval)
-        turned = do.rev(x, dimensions=(last - 1, last))
-        return do.select_n(do.eq(row, column), do.neg(turned), turned)
+        reversed_matrix = do.rev(x, dimensions=(last - 1, last))
+        return do.select_n(do.eq(row, column), do.neg(reversed_matrix), reversed_matrix)
 
     def roll_modulo_3(v: Any, by: int, dim: int) -> Any:
         """Element i of dim `dim` is element i + `by`, modulo 3."""
@@ -269,12 +269,12 @@ def _cofactors(x: Any) -> Any:
 def _adjugate_times(a: Any, b: Any) -> Any:
     """det(a) a^-1 b by an LU decomposition whose last pivot may be zero: it is taken out of the division and put into the product."""
     n = a.shape[-1]
-    packed, pivots, order = do.lu(a)
+    packed_factors, pivots, order = do.lu(a)
     place = positions(pivots.aval, pivots.ndim - 1)
     swaps = do.reduce_sum(terms.cast_like(do.ne(pivots, place), np.dtype(np.int32)), axes=(pivots.ndim - 1,))
     odd = do.and_(swaps, literal(1, swaps.dtype))
     sign = do.sub(literal(1, a.dtype), do.mul(terms.cast_like(odd, a.dtype), 2))
-    diagonal = terms.diagonal(packed)
+    diagonal = terms.diagonal(packed_factors)
     head = do.slice(
         diagonal, start_indices=(0,) * diagonal.ndim, limit_indices=(*diagonal.shape[:-1], n - 1), strides=None
     )
@@ -288,18 +288,20 @@ def _adjugate_times(a: Any, b: Any) -> Any:
     whole = do.mul(most, last)
     none = do.eq(most, literal(0, a.dtype))  # two zero pivots: the adjugate vanishes
     pivot = do.div(literal(1, a.dtype), do.select_n(none, most, 1))
-    row, column = terms.places(packed.aval)
+    row, column = terms.places(packed_factors.aval)
     corner = do.and_(do.eq(row, column), do.eq(row, literal(n - 1, row.dtype)))
 
     def spread(v: Any) -> Any:
         dims = tuple(range(v.ndim))
-        return do.broadcast_in_dim(v, shape=packed.shape, broadcast_dimensions=dims, out_sharding=None)
+        return do.broadcast_in_dim(v, shape=packed_factors.shape, broadcast_dimensions=dims, out_sharding=None)
 
-    upper = do.select_n(corner, packed, spread(pivot))
+    upper = do.select_n(corner, packed_factors, spread(pivot))
     upper = do.select_n(spread(none), upper, terms.identity(a, n, n))
-    y = terms.solve_triangular(packed, terms.permute_rows(b, order), left=True, lower=True, unit=True)
+    y = terms.solve_triangular(packed_factors, terms.permute_rows(b, order), left=True, lower=True, unit=True)
     is_last = do.eq(terms.places(y.aval)[0], literal(n - 1, np.dtype(np.int32)))
     scale = do.broadcast_in_dim(whole, shape=y.shape, broadcast_dimensions=tuple(range(whole.ndim)), out_sharding=None)
     x = terms.solve_triangular(upper, do.select_n(is_last, do.mul(y, scale), y), left=True, lower=False)
-    gone = do.broadcast_in_dim(none, shape=x.shape, broadcast_dimensions=tuple(range(none.ndim)), out_sharding=None)
-    return do.select_n(gone, x, 0)
+    none_everywhere = do.broadcast_in_dim(
+        none, shape=x.shape, broadcast_dimensions=tuple(range(none.ndim)), out_sharding=None
+    )
+    return do.select_n(none_everywhere, x, 0)

@@ -211,15 +211,15 @@ def _sylvester(a: Ndarray, b: Ndarray, c: Ndarray, tol: float) -> Ndarray:
         return triangular, vectors, eigenvalues[0] if len(eigenvalues) == 1 else eigenvalues[0] + 1j * eigenvalues[1]
 
     def call(p: Ndarray, q: Ndarray, f: Ndarray) -> tuple[Ndarray]:
-        failed = (np.full(f.shape, nan_of(f.dtype)),)
+        failure = (np.full(f.shape, nan_of(f.dtype)),)
         if not (np.isfinite(p).all() and np.isfinite(q).all() and np.isfinite(f).all()):
-            return failed
+            return failure
         with np.errstate(all="ignore"):
             (r, u, left), (s, v, right) = form(p), form(q.conj().T)
             if (np.abs(left[:, None] + right.conj()) < tol).any():
-                return failed
+                return failure
             y, scale, info = trsyl(r, s, u.conj().T @ f @ v, tranb="C")
-            return (u @ (y * scale) @ v.conj().T,) if info >= 0 else failed
+            return (u @ (y * scale) @ v.conj().T,) if info >= 0 else failure
 
     return each(call, (2, 2, 2), (a, b, c), [(c.shape[-2:], c.dtype)])[0]
 

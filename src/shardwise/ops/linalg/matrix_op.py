@@ -1,4 +1,4 @@
-"""Ops on stacks of matrices: what all their definitions share.
+"""Ops on stacks of matrices: the common part of their definitions.
 
 Comes in: the sizes that one matrix results in, and a kernel for stacks. Goes out: an `Op`. The last dims hold the matrices and must be
 whole on a device; the dims before them pass through.
@@ -46,7 +46,7 @@ def define_matrix_op(
     workspace: Callable[[Types, Types, Params], int] | None = None,
     shown: Shown | None = None,
 ) -> Op:
-    """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
+    """An op on matrices of these ranks. `results(*core_shapes, **params)` gives the results of one matrix (one of each) and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
     `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package,
     and `shown` says how JAX's programs print it."""
@@ -71,7 +71,7 @@ def define_matrix_op(
 
 @dataclass(frozen=True, slots=True)
 class _Matrices:
-    """The rules that ops on matrices share; see `define_matrix_op` for what they depend on."""
+    """The rules that ops on matrices share; `define_matrix_op` explains the fields."""
 
     name: str
     ranks: Ints

@@ -13,7 +13,7 @@ from shardwise.ir.op import Params, Steps, Types
 QR_WORK = 64  # elements per column that LAPACK's routines for QR work with
 _COLUMNS = 128  # of a block, of most processors
 TILE = 64  # rows and columns of a matrix that are transposed at a time
-BLOCKED = 256  # rows from which a Cholesky factorization runs in blocks
+BLOCKS_FROM = 256  # rows from which a Cholesky factorization runs in blocks
 _SQUARE = 10  # how much more the decomposition of a square matrix takes than a product of two
 
 
@@ -27,8 +27,8 @@ def of_matrix(
 
     def algorithm(ins: Types, outs: Types, params: Params) -> Steps:
         *batch, m, n = ins[0].shape
-        taken = name if not vectors or any(params[p] for p in vectors) else f"{name}_values"
-        return Steps(taken, prod(batch) * flops(m, n) * _width(ins), min(m, n), min(m, n))
+        algorithm_name = name if not vectors or any(params[p] for p in vectors) else f"{name}_values"
+        return Steps(algorithm_name, prod(batch) * flops(m, n) * _width(ins), min(m, n), min(m, n))
 
     return algorithm
 
@@ -39,7 +39,7 @@ def lu_flops(m: float, n: float) -> float:
 
 
 def svd_flops(m: float, n: float) -> float:
-    """Those of a square matrix, most of which what is left of a taller one takes as well, once its rows are joined."""
+    """The work of an SVD, n**3 for a square matrix. A tall matrix is reduced to a square one, which takes `_SQUARE` times as much again."""
     least = min(m, n)
     return (max(m, n) * least**2 + _SQUARE * least**3) / (1 + _SQUARE)
 
@@ -49,8 +49,8 @@ def qr_steps(ins: Types, outs: Types, params: Params) -> Steps:
     *batch, m, n = ins[0].shape
     k = min(m, n)
     factors = 2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3
-    made = 2 * (m * m * k - m * k * k + k**3 / 3) if params.get("full") else m * k * k - k**3 / 3
-    return Steps("qr", _width(ins) * prod(batch) * (factors + made), k, k)
+    q_flops = 2 * (m * m * k - m * k * k + k**3 / 3) if params.get("full") else m * k * k - k**3 / 3
+    return Steps("qr", _width(ins) * prod(batch) * (factors + q_flops), k, k)
 
 
 def solve_steps(ins: Types, outs: Types, params: Params) -> Steps:
@@ -70,7 +70,7 @@ def cholesky_workspace(ins: Types, outs: Types, params: Params) -> int:
     their masks.
     """
     matrix, n = ins[0], ins[0].shape[-1]
-    if n < BLOCKED or matrix.dtype.kind != "f":
+    if n < BLOCKS_FROM or matrix.dtype.kind != "f":
         return 0
     tiles = 2 * TILE**2 * (2 * matrix.itemsize + 1)
     return n * -(-n // _COLUMNS) * _COLUMNS * matrix.itemsize + tiles

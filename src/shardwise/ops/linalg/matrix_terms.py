@@ -60,8 +60,8 @@ def batch_of(x: Any, rows: int, columns: int) -> ShapedArray:
 def triangle(x: Any, lower: bool, offset: int = 0) -> Any:
     """The lower or upper triangle, `offset` diagonals up; zeros elsewhere."""
     row, column = places(x.aval)
-    shifted = do.add(row, literal(offset, row.dtype))
-    return do.select_n(do.ge(shifted, column) if lower else do.le(shifted, column), 0, x)
+    shifted_rows = do.add(row, literal(offset, row.dtype))
+    return do.select_n(do.ge(shifted_rows, column) if lower else do.le(shifted_rows, column), 0, x)
 
 
 def identity(like: Any, rows: int, columns: int) -> Any:

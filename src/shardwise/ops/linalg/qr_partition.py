@@ -88,7 +88,7 @@ class _Rows:
 def _by_triangles(region: Any, eqn: Equation, local: Atom, have: DimAxes) -> None:
     """QR of each device's rows, then of the triangles of all, whose q takes each device's q to its rows of the whole one."""
     (x,) = eqn.inputs
-    lay, gathered = (*have[:-1], ()), (*have[:-2], (), ())
+    lay, gathered_layout = (*have[:-1], ()), (*have[:-2], (), ())
     rank, columns = x.aval.ndim, x.aval.shape[-1]
     whole = region.move_value(x, local, have, lay)
     part = whole.aval.shape[-2]
@@ -96,20 +96,20 @@ def _by_triangles(region: Any, eqn: Equation, local: Atom, have: DimAxes) -> Non
     rows = _Rows(region, have[-2])
     top = rows.cut(whole, 0, columns)
     own = rows.stack(rows.cut(whole, columns, part), rows.select(top, on_first=False))
-    packed, taus = region.emit(geqrf_p, [own], {})
-    r = rows.triangle(rows.cut(packed, 0, columns))
+    packed_factors, taus = region.emit(geqrf_p, [own], {})
+    r = rows.triangle(rows.cut(packed_factors, 0, columns))
     top = region.collective(all_reduce, [rows.select(top, on_first=True)], rows.split, top.aval, {"kind": "sum"})
     below = r.aval.update(shape=(*x.aval.shape[:-2], columns * math.prod(region.sizes_of(rows.split)), columns))
-    triangles = region.reshard(r, lay, gathered, below)
+    triangles = region.reshard(r, lay, gathered_layout, below)
     z, r = region.emit(eqn.op, [rows.stack(top, triangles)], eqn.params)
     z_top, z_own = rows.cut(z, 0, columns), rows.cut(z, columns, z.aval.shape[-2])
-    z_own = region.reshard(z_own, gathered, lay, below)
-    (q,) = region.emit(householder_product_p, [packed, taus], {})
+    z_own = region.reshard(z_own, gathered_layout, lay, below)
+    (q,) = region.emit(householder_product_p, [packed_factors, taus], {})
     numbers = (((rank - 1,), (rank - 2,)), (tuple(range(rank - 2)),) * 2)
     given = {"precision": None, "preferred_element_type": x.aval.dtype, "out_sharding": None}
     (q,) = region.emit(dot_general_p, [q, z_own], {"dimension_numbers": numbers, **given})
     (front,) = region.emit(add_p, [rows.cut(q, behind, part), rows.select(z_top, on_first=True)], {})
     q = rows.stack(front, rows.cut(q, 0, behind))
-    for var, atom, dims in zip(eqn.outputs, (q, r), (lay, gathered), strict=True):
-        placed = region.placement(var) if region.is_read(var) else dims
-        region.define(var, region.reshard(atom, dims, placed, var.aval), placed)
+    for var, atom, dims in zip(eqn.outputs, (q, r), (lay, gathered_layout), strict=True):
+        placement = region.placement(var) if region.is_read(var) else dims
+        region.define(var, region.reshard(atom, dims, placement, var.aval), placement)

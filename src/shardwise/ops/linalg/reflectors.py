@@ -120,8 +120,8 @@ def _halley(x: Ndarray, max_iterations: int, eps: float) -> tuple[Any, ...]:
     columns, rows = np.abs(x).sum(axis=0).max(), np.abs(x).sum(axis=1).max()
     # `least` bounds the singular values of u from below, once these are scaled to at most 1.
     u, least, slack = x / (np.sqrt(columns) * np.sqrt(rows) or x.real.dtype.type(1)), eps, 5 * eps
-    converged, done = False, 0
-    while done < max_iterations and (least + slack < 1 or not converged):
+    has_converged, iterations = False, 0
+    while iterations < max_iterations and (least + slack < 1 or not has_converged):
         if least + slack < 1:
             square = least * least
             root = (4 * (1 / square - 1) / square) ** (1 / 3)
@@ -133,12 +133,12 @@ def _halley(x: Ndarray, max_iterations: int, eps: float) -> tuple[Any, ...]:
         else:
             a, b, c = 3.0, 1.0, 3.0
         before, u = u, _halley_step(u, a, b, c)
-        converged = c <= _FAR and not np.linalg.norm(u - before) > np.cbrt(slack)
-        done += 1
+        has_converged = c <= _FAR and not np.linalg.norm(u - before) > np.cbrt(slack)
+        iterations += 1
     adjoint = u.conj().T
     u = u * 1.5 - (u * 0.5) @ (adjoint @ u)  # one Newton-Schulz step takes the rounding of the iterations away
     h = u.conj().T @ x
-    return u, (h + h.conj().T) / 2, done, converged
+    return u, (h + h.conj().T) / 2, iterations, has_converged
 
 
 def _halley_step(u: Ndarray, a: float, b: float, c: float) -> Ndarray:
@@ -147,11 +147,11 @@ def _halley_step(u: Ndarray, a: float, b: float, c: float) -> Ndarray:
     real = u.real.dtype.type
     if c > _FAR:
         q = np.linalg.qr(np.concatenate([u * real(c**0.5), eye]))[0].astype(u.dtype, copy=False)
-        moved = q[: len(u)] @ q[len(u) :].conj().T * real((a - b / c) / c**0.5)
+        new_part = q[: len(u)] @ q[len(u) :].conj().T * real((a - b / c) / c**0.5)
     else:
         solve = lapack_routine("posv", u.dtype)
-        moved = solve((u.conj().T @ u) * real(c) + eye, u.conj().T)[1].conj().T * real(a - b / c)
-    return (u * real(b / c) + moved).astype(u.dtype, copy=False)
+        new_part = solve((u.conj().T @ u) * real(c) + eye, u.conj().T)[1].conj().T * real(a - b / c)
+    return (u * real(b / c) + new_part).astype(u.dtype, copy=False)
 
 
 qdwh_p = define_matrix_op("qdwh", (2,), _qdwh_results, _qdwh)

@@ -25,12 +25,12 @@ def qr(x: Any, *, full: bool, pivoting: bool) -> list[Any]:
     """q and r."""
     m, n = x.shape[-2:]
     rows = m if full else min(m, n)
-    packed, taus = do.geqrf(x)
-    r = _cut(packed, rows, n)
+    packed_factors, taus = do.geqrf(x)
+    r = _cut(packed_factors, rows, n)
     row, column = (broadcasted_iota(np.int32, r.shape, r.ndim - k) for k in (2, 1))
     r = do.select_n(do.le(row, column), _full_like(r, 0), r)
     edges = [(0, 0, 0)] * (x.ndim - 1)
-    base = do.pad(_cut(packed, m, min(rows, n)), 0, padding_config=(*edges, (0, max(rows - n, 0), 0)))
+    base = do.pad(_cut(packed_factors, m, min(rows, n)), 0, padding_config=(*edges, (0, max(rows - n, 0), 0)))
     return [do.householder_product(base, taus), r]
 
 
@@ -71,8 +71,8 @@ def expm(x: Any, *, max_squarings: int) -> Any:
     ratio = do.max(do.div(norms, largest), 1.0)
     steps = do.ceil(do.div(do.log(ratio), math.log(2)))
     steps = do.select_n(valid, _full_like(steps, 0), steps)
-    scaled = do.mul(_where(valid, x, 0), _spread(do.exp2(do.neg(steps)), x))
-    odd, even = _parts(scaled, coefficients)
+    scaled_x = do.mul(_where(valid, x, 0), _spread(do.exp2(do.neg(steps)), x))
+    odd, even = _parts(scaled_x, coefficients)
     out = do.solve(do.sub(even, odd), do.add(even, odd), transposed=False)
     most = do.reduce_max(steps, axes=tuple(range(steps.ndim)))
 
@@ -81,8 +81,8 @@ def expm(x: Any, *, max_squarings: int) -> Any:
         more = _spread(do.gt(steps, i), value)
         return do.add(i, 1.0), do.select_n(more, value, _times(value, value))
 
-    done = while_loop(lambda state: do.lt(state[0], most), square_if_due, (_full_like(most, 0), out))[1]
-    return _where(valid, done, math.nan)
+    power = while_loop(lambda state: do.lt(state[0], most), square_if_due, (_full_like(most, 0), out))[1]
+    return _where(valid, power, math.nan)
 
 
 def expm_frechet(x: Any, direction: Any, *, max_squarings: int) -> Any:
@@ -129,8 +129,8 @@ def _cut(x: Any, m: int, n: int) -> Any:
 def _is_finite(x: Any) -> Any:
     """Whether all elements of a matrix are finite."""
     parts = [do.real(x), do.imag(x)] if x.dtype.kind == "c" else [x]
-    found = [do.reduce_and(do.is_finite(part), axes=(x.ndim - 2, x.ndim - 1)) for part in parts]
-    return found[0] if len(found) == 1 else do.and_(*found)
+    finite_parts = [do.reduce_and(do.is_finite(part), axes=(x.ndim - 2, x.ndim - 1)) for part in parts]
+    return finite_parts[0] if len(finite_parts) == 1 else do.and_(*finite_parts)
 
 
 def _where_valid(valid: Any, found: Any) -> list[Any]:

@@ -28,8 +28,8 @@ def det(x: Any) -> Any:
         return do.mul(sign, do.reduce_prod(diagonal, axes=(x.ndim - 2, x.ndim - 1)))
     wide = do.convert_element_type(x, new_dtype=_DOUBLE, weak_type=False)
     elements = [[_Number(_element(wide, i, j)) for j in range(n)] for i in range(n)]
-    (found,) = small_det([elements], n)
-    return do.convert_element_type(found.value, new_dtype=x.dtype, weak_type=False)
+    (determinant,) = small_det([elements], n)
+    return do.convert_element_type(determinant.value, new_dtype=x.dtype, weak_type=False)
 
 
 def slogdet(x: Any) -> list[Any]:
@@ -42,12 +42,12 @@ def slogdet(x: Any) -> list[Any]:
 
 def _by_lu(x: Any) -> tuple[Any, Any]:
     """The signs of the permutations, and the matrices of the upper factors' diagonals, with ones elsewhere."""
-    packed, pivots, _ = do.lu(x)
+    packed_factors, pivots, _ = do.lu(x)
     rows, columns = (broadcasted_iota(np.int32, x.shape, x.ndim - k) for k in (2, 1))
     ones = do.broadcast_in_dim(literal(1, x.dtype), shape=x.shape, broadcast_dimensions=())
-    diagonal = do.select_n(do.eq(rows, columns), ones, packed)
-    moved = do.ne(pivots, broadcasted_iota(np.int32, pivots.shape, pivots.ndim - 1))
-    odd = do.reduce_xor(moved, axes=(pivots.ndim - 1,))
+    diagonal = do.select_n(do.eq(rows, columns), ones, packed_factors)
+    is_moved = do.ne(pivots, broadcasted_iota(np.int32, pivots.shape, pivots.ndim - 1))
+    odd = do.reduce_xor(is_moved, axes=(pivots.ndim - 1,))
     return do.select_n(odd, literal(1, x.dtype), literal(-1, x.dtype)), diagonal
 
 

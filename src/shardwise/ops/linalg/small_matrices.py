@@ -23,9 +23,9 @@ def matrices_fit(eqn: Equation, spread: Spread) -> bool:
     """Whether matrices are small."""
     x = eqn.inputs[0].aval
     m, n = x.shape[-2:]
-    known = all(dtype_name(a.aval) in _PREFIXES for a in (*eqn.inputs, *eqn.outputs))
+    has_known_types = all(dtype_name(a.aval) in _PREFIXES for a in (*eqn.inputs, *eqn.outputs))
     work, least = spread.elements(x) * min(m, n), m * n * min(m, n)
-    return known and least <= costs.SMALL_DECOMPOSED and work <= costs.SMALL_DECOMPOSED_TOGETHER
+    return has_known_types and least <= costs.SMALL_DECOMPOSED and work <= costs.SMALL_DECOMPOSED_TOGETHER
 
 
 def _results(code: Code, eqn: Equation, x: Value) -> list[Value]:
@@ -131,7 +131,7 @@ def cholesky(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: W
 
 
 def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
-    """x with a x = b; where a is singular, what its LU factors give."""
+    """x with a x = b; where a is singular, the solution that its LU factors give."""
     code, (a, b) = body.code, values
     if eqn.params["transposed"]:
         a = transpose_view(code.in_memory(a))
@@ -144,10 +144,10 @@ def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Want
         return [n, k, a, n, pivots, b, n, info]
 
     def after(b: str, work: str, info: str, a: str, pivots: str) -> None:
-        failed = code.value(f"icmp ne i32 {code.value(f'load i32, ptr {info}, align 4')}, 0")
+        has_failed = code.value(f"icmp ne i32 {code.value(f'load i32, ptr {info}, align 4')}, 0")
         # OpenBLAS wakes its threads for this one, however small the system.
         rest = [b"N", n, k, a, n, pivots, b, n, info]
-        code.branch(failed, lambda: call_lapack(code, f"{prefix}getrs", rest), mark=RARE)
+        code.branch(has_failed, lambda: call_lapack(code, f"{prefix}getrs", rest), mark=RARE)
 
     return _each_matrix(code, b, "gesv", [factors, pivots], arguments, (2, 1), after)[:1]
 

@@ -56,14 +56,14 @@ def _along(code: Code, x: Value, d: int, size: int, name: str, scale: float) -> 
     part = _PARTS[x.dtype]
     real, complex = ("f", "F") if part == "float32" else ("d", "D")
     whole = "complex64" if part == "float32" else "complex128"
-    given, made, dtype = (
+    given, out_kind, dtype = (
         (real, complex, whole)
         if name.startswith("rfft")
         else (complex, real, part)
         if name == "irfft"
         else (complex, complex, whole)
     )
-    types = f"{given}{real}->{made}"
+    types = f"{given}{real}->{out_kind}"
     factor = code.in_memory(code.constant_value(np.full((), scale, part), part))
     out = code.buffer((*x.shape[:d], size, *x.shape[d + 1 :]), dtype)
     by_gufunc(code, _LOOPS + name, types, [x.shape[d], size], [_last(x, d), factor, _last(out, d)], [1, 0, 1])

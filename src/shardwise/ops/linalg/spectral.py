@@ -127,7 +127,7 @@ def _eigh_results(shape: Ints, *, lower: bool) -> list[Result]:
 
 
 def _eigh_shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
-    """Sorted, and whole: what is left out of the results is cut by ops behind this one."""
+    """The params as JAX shows them: sorted and whole, as later ops cut the results."""
     algorithm = {"algorithm": None} if config.dialect.jaxprs.eigh_shows_algorithm else {}
     return {**shown, **algorithm, "sort_eigenvalues": True, "subset_by_index": None}
 

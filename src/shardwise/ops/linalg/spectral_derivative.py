@@ -45,8 +45,8 @@ def eig_jvp(
     outs = do.eig(x, left=left, right=True, vector_derivatives=vector_derivatives)
     values, vectors = outs[0], outs[-1]
     t = terms.cast_like(t, vectors.dtype)
-    moved, change = _eigenvector_change(values, vectors, t, right)
-    primal_outs, tangent_outs = [values], [moved]
+    value_change, change = _eigenvector_change(values, vectors, t, right)
+    primal_outs, tangent_outs = [values], [value_change]
     if left:  # right ones of the adjoint
         _, left_change = _eigenvector_change(do.conj(values), outs[1], terms.adjoint(t), True)
         primal_outs.append(outs[1])
@@ -60,9 +60,9 @@ def eig_jvp(
 def _eigenvector_change(values: Any, v: Any, t: Any, wanted: bool) -> tuple[Any, Any]:
     """How eigenvalues and, if `wanted`, eigenvectors move that have length 1 and a real largest component."""
     inner = do.solve(v, terms.times(t, v), transposed=False)
-    moved = terms.diagonal(inner)
+    value_change = terms.diagonal(inner)
     if not wanted:
-        return moved, None
+        return value_change, None
     change = terms.times(v, do.mul(_gaps(values), inner))
     rows = (v.ndim - 2,)
     largest = do.argmax(do.abs(v), axes=rows, index_dtype=np.dtype(np.int32))
@@ -70,7 +70,7 @@ def _eigenvector_change(values: Any, v: Any, t: Any, wanted: bool) -> tuple[Any,
     pick = lambda x: do.reduce_sum(do.select_n(place, 0, x), axes=rows)  # noqa: E731
     length = do.neg(do.reduce_sum(do.real(do.mul(do.conj(v), change)), axes=rows))
     phase = do.neg(do.div(pick(do.imag(change)), pick(do.real(v))))
-    return moved, do.add(change, do.mul(v, _spread(do.complex(length, phase), v.shape)))
+    return value_change, do.add(change, do.mul(v, _spread(do.complex(length, phase), v.shape)))
 
 
 def _spread(x: Any, shape: tuple[int, ...]) -> Any:
@@ -107,11 +107,11 @@ def svd_jvp(
     du = terms.times(u, do.add(do.mul(gaps, do.add(right, terms.adjoint(right))), phase))
     dv = terms.times(terms.adjoint(vh), do.mul(gaps, do.add(left, terms.adjoint(left))))
     if m > n:
-        moved = terms.times(t, terms.adjoint(vh))
-        du = do.add(du, do.div(do.sub(moved, terms.times(u, terms.times(terms.adjoint(u), moved))), cast(column)))
+        image = terms.times(t, terms.adjoint(vh))
+        du = do.add(du, do.div(do.sub(image, terms.times(u, terms.times(terms.adjoint(u), image))), cast(column)))
     if n > m:
-        moved = terms.times(terms.adjoint(t), u)
-        dv = do.add(dv, do.div(do.sub(moved, terms.times(terms.adjoint(vh), terms.times(vh, moved))), cast(column)))
+        image = terms.times(terms.adjoint(t), u)
+        dv = do.add(dv, do.div(do.sub(image, terms.times(terms.adjoint(vh), terms.times(vh, image))), cast(column)))
     return list(outs), [ds, du, terms.adjoint(dv)]
 
 

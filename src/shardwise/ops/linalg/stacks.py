@@ -43,8 +43,8 @@ def _mend_odd(outs: Sequence[Ndarray], odd: Ndarray, general: Callable[[Ndarray]
     """The results for stacks of shape `loops`; matrices that are `odd` have those of `general(their numbers)`."""
     if odd.any():
         places = np.flatnonzero(odd)
-        for out, found in zip(outs, general(places), strict=True):
-            out[places] = found
+        for out, new_values in zip(outs, general(places), strict=True):
+            out[places] = new_values
     return tuple(o.reshape(*loops, *o.shape[1:]) for o in outs)
 
 

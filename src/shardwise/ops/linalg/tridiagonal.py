@@ -24,10 +24,10 @@ def perturbed_tridiagonal_solve(dl: Ndarray, d: Ndarray, du: Ndarray, b: Ndarray
     with np.errstate(all="ignore"):
         for i in range(n - 1):
             below = low[..., i + 1]
-            swapped = np.abs(below) > np.abs(pivot[..., i])
+            is_swapped = np.abs(below) > np.abs(pivot[..., i])
             rows = (pivot[..., i], up[..., i], np.zeros_like(below)), (below, pivot[..., i + 1], up[..., i + 1])
             first, other = (
-                [np.where(swapped, r, s) for r, s in zip(pair[0], pair[1], strict=True)]
+                [np.where(is_swapped, r, s) for r, s in zip(pair[0], pair[1], strict=True)]
                 for pair in ((rows[1], rows[0]), rows)
             )
             factor = np.where(first[0] == 0, 0, other[0] / first[0])
@@ -35,7 +35,7 @@ def perturbed_tridiagonal_solve(dl: Ndarray, d: Ndarray, du: Ndarray, b: Ndarray
             pivot[..., i + 1] = other[1] - factor * first[1]
             up[..., i + 1] = other[2] - factor * first[2]
             upper, lower = x[..., i, :].copy(), x[..., i + 1, :].copy()
-            chosen = swapped[..., None]
+            chosen = is_swapped[..., None]
             x[..., i, :] = np.where(chosen, lower, upper)
             x[..., i + 1, :] = np.where(chosen, upper, lower) - factor[..., None] * x[..., i, :]
         largest = np.max([np.abs(v).max(-1) for v in (pivot, up, second)], axis=0)

@@ -1,4 +1,4 @@
-"""Products that sum over paired dims: `dot_general` and what is said in terms of it."""
+"""Products that sum over paired dims: `dot_general` and the functions built on it."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def check_dot_dims(lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
     """TypeError unless dims pair up and have one size."""
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = dims
     for side, t, con, batch in (("lhs", lhs, lhs_con, lhs_batch), ("rhs", rhs, rhs_con, rhs_batch)):
-        named = (*con, *batch)
-        if any(not 0 <= d < t.ndim for d in named):
+        named_dims = (*con, *batch)
+        if any(not 0 <= d < t.ndim for d in named_dims):
             raise TypeError(
                 f"dot_general contracts dims {con} of {side} and batches over its dims {batch}, but {side} has "
                 f"rank {t.ndim}: dims must be nonnegative and less than the rank."
@@ -197,12 +197,12 @@ def _dot(
 def _dot_ahead(in_types: Types, params: Any) -> None:
     (left, right), dims = in_types, params["dimension_numbers"]
     left_free, right_free = free_dims(dims, left.ndim, right.ndim)
-    (summed, read), _ = dims
-    turned = left.ndim - 1 not in summed, right.ndim - 1 in read
+    (summed_dims, read), _ = dims
+    is_transposed = left.ndim - 1 not in summed_dims, right.ndim - 1 in read
     m, n, k = (
-        prod(t.shape[d] for d in chosen) for t, chosen in ((left, left_free), (right, right_free), (left, summed))
+        prod(t.shape[d] for d in chosen) for t, chosen in ((left, left_free), (right, right_free), (left, summed_dims))
     )
-    expect(left.dtype.char, turned, m, n, k)
+    expect(left.dtype.char, is_transposed, m, n, k)
 
 
 def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Callable[[Ndarray, Ndarray], Ndarray]:
@@ -261,8 +261,8 @@ def _dot_back(
 ) -> Any:
     """The product, whose dim i is dim ``order[i]`` of the operand of type `aval`. Axes that both factors want go to the cotangent's."""
     sharding = dims_sharding(cotangent_sharding(aval, x.aval, y.aval), order)
-    kept = {k: v for k, v in params.items() if k != "rhs_first"}
-    out = do.dot_general(x, y, **{**kept, **first, "dimension_numbers": dims, "out_sharding": sharding})
+    kept_params = {k: v for k, v in params.items() if k != "rhs_first"}
+    out = do.dot_general(x, y, **{**kept_params, **first, "dimension_numbers": dims, "out_sharding": sharding})
     place = tuple(order.index(d) for d in range(len(order)))
     if place != tuple(range(len(order))):
         out = do.transpose(out, permutation=place)
@@ -273,8 +273,8 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
     """One product: a dim that only one operand has is a free dim of it, one that both have is a batch dim."""
     (lhs, rhs), (left, right) = values, dims
     numbers: DotDims = params["dimension_numbers"]
-    shifted = lambda ds, at: tuple(d + (at is not None and d >= at) for d in ds)  # noqa: E731
-    (lhs_con, rhs_con), (lhs_batch, rhs_batch) = ((shifted(pair[0], left), shifted(pair[1], right)) for pair in numbers)
+    shift = lambda ds, at: tuple(d + (at is not None and d >= at) for d in ds)  # noqa: E731
+    (lhs_con, rhs_con), (lhs_batch, rhs_batch) = ((shift(pair[0], left), shift(pair[1], right)) for pair in numbers)
     if left is not None and right is not None:
         lhs_batch, rhs_batch, at = (left, *lhs_batch), (right, *rhs_batch), 0
     elif left is not None:
@@ -285,8 +285,8 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
         before = sum(d < right for d in range(rhs.ndim) if d not in rhs_con and d not in rhs_batch)
         at = len(lhs_batch) + len(lhs_free) + before
     spec = with_mapped_dim(params["out_sharding"], at, (lhs, left), (rhs, right))
-    changed = {"dimension_numbers": ((lhs_con, rhs_con), (lhs_batch, rhs_batch)), "out_sharding": spec}
-    return [bind(dot_general_p, lhs, rhs, **{**params, **changed})], [at]
+    new_params = {"dimension_numbers": ((lhs_con, rhs_con), (lhs_batch, rhs_batch)), "out_sharding": spec}
+    return [bind(dot_general_p, lhs, rhs, **{**params, **new_params})], [at]
 
 
 def _shown_params(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:

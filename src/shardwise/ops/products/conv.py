@@ -1,4 +1,4 @@
-"""Convolutions: `conv_general_dilated` and what is said in terms of it."""
+"""Convolutions: `conv_general_dilated` and the functions built on it."""
 
 from __future__ import annotations
 

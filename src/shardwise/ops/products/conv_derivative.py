@@ -53,7 +53,7 @@ def _conv_back_lhs(ct: Array, aval: ShapedArray, rhs: Any, params: Params) -> An
     groups = max(params["feature_group_count"], batch_groups)
     sides = zip(_sides(aval.shape, rhs.shape, ct.shape, params), params["padding"], strict=True)
     kernel = _move_groups(rhs, rhs_spec[0], rhs_spec[1], groups)
-    changed = dict(
+    new_params = dict(
         window_strides=params["lhs_dilation"],
         lhs_dilation=params["window_strides"],
         padding=tuple([(k - 1 - low, n + low - m) for (n, k, m), (low, _) in sides]),
@@ -63,8 +63,8 @@ def _conv_back_lhs(ct: Array, aval: ShapedArray, rhs: Any, params: Params) -> An
         preferred_element_type=None,
         out_sharding=None if batch_groups > 1 else cotangent_sharding(aval),
     )
-    flipped = with_dtype(do.rev(kernel, dimensions=tuple(rhs_spec[2:])), ct.aval)
-    out = do.conv_general_dilated(ct, flipped, **{**params, **changed})
+    flipped_kernel = with_dtype(do.rev(kernel, dimensions=tuple(rhs_spec[2:])), ct.aval)
+    out = do.conv_general_dilated(ct, flipped_kernel, **{**params, **new_params})
     return with_dtype(_move_groups(out, lhs_spec[1], lhs_spec[0], batch_groups), aval)
 
 
@@ -72,7 +72,7 @@ def _conv_back_rhs(ct: Array, lhs: Any, aval: ShapedArray, params: Params) -> An
     """Features take the place of the batch, and the batch is summed over."""
     lhs_spec, rhs_spec, out_spec = map(_swap_roles, params["dimension_numbers"])
     sides = zip(_sides(lhs.shape, aval.shape, ct.shape, params), params["padding"], strict=True)
-    changed = dict(
+    new_params = dict(
         window_strides=params["rhs_dilation"],
         rhs_dilation=params["window_strides"],
         padding=tuple([(low, k + m - 1 - n - low) for (n, k, m), (low, _) in sides]),
@@ -82,5 +82,5 @@ def _conv_back_rhs(ct: Array, lhs: Any, aval: ShapedArray, params: Params) -> An
         preferred_element_type=None,
         out_sharding=cotangent_sharding(aval),
     )
-    out = do.conv_general_dilated(with_dtype(lhs, ct.aval), ct, **{**params, **changed})
+    out = do.conv_general_dilated(with_dtype(lhs, ct.aval), ct, **{**params, **new_params})
     return with_dtype(out, aval)

@@ -1,4 +1,4 @@
-"""Shapes of convolutions and windows: which dim means what, padding modes, and the sizes that follow.
+"""Shapes of convolutions and windows: the meaning of dims, padding modes, and the sizes that follow.
 
 Comes in: layouts such as ``('NCHW', 'OIHW', 'NCHW')``, padding modes, sizes. Goes out: permutations, pads, result shapes.
 """
@@ -45,7 +45,7 @@ def padtype_to_pads(
     """The (low, high) pads that a padding mode means for an array of `in_shape` and windows of `window_shape` in
     steps of `window_strides`.
 
-    RuntimeError for an unknown name, TypeError for what is neither a name nor a `PaddingType`, ValueError for steps
+    RuntimeError for an unknown name, TypeError for a value that is neither a name nor a `PaddingType`, ValueError for steps
     below 1.
 
     >>> lax.padtype_to_pads((5,), (3,), (2,), "SAME")
@@ -184,12 +184,12 @@ def conv_shape_tuple(
         raise TypeError(
             f"Wrong number of explicit pads for convolution: expected {len(lhs_shape) - 2}, got {len(pads)}."
         )
-    padded = [n + low + high for n, (low, high) in zip(lhs_shape[2:], pads, strict=True)]
-    if any(n < 0 for n in padded):
+    padded_sizes = [n + low + high for n, (low, high) in zip(lhs_shape[2:], pads, strict=True)]
+    if any(n < 0 for n in padded_sizes):
         raise ValueError(
             f"Negative padding is larger than the dim that it cuts: padding {pads} for sizes {lhs_shape[2:]}."
         )
-    space = (window_count(n, k, s) for n, k, s in zip(padded, rhs_shape[2:], strides, strict=True))
+    space = (window_count(n, k, s) for n, k, s in zip(padded_sizes, rhs_shape[2:], strides, strict=True))
     return (lhs_shape[0] // batch_group_count, rhs_shape[0], *space)
 
 

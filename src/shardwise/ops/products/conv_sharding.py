@@ -80,12 +80,12 @@ def conv_localize(params: Params, in_types: Types, out_types: Types) -> Params:
     """Groups that are split over devices: each device has its part of them."""
     dims: ConvDimensionNumbers = params["dimension_numbers"]
     lhs, rhs = in_types
-    changed = {**params, "out_sharding": None}
+    new_params = {**params, "out_sharding": None}
     if params["feature_group_count"] > 1:
-        changed["feature_group_count"] = lhs.shape[dims.lhs_spec[1]] // rhs.shape[dims.rhs_spec[1]]
+        new_params["feature_group_count"] = lhs.shape[dims.lhs_spec[1]] // rhs.shape[dims.rhs_spec[1]]
     if params["batch_group_count"] > 1:
-        changed["batch_group_count"] = lhs.shape[dims.lhs_spec[0]] // out_types[0].shape[dims.out_spec[0]]
-    return changed
+        new_params["batch_group_count"] = lhs.shape[dims.lhs_spec[0]] // out_types[0].shape[dims.out_spec[0]]
+    return new_params
 
 
 def conv_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:

@@ -21,7 +21,7 @@ from shardwise.runtime.memory import pool
 
 # Multiplications by holes from which several convolutions pay: of 8 images of 32 x 32 with 32 channels (3 x 3 taps, 64 features, strides of
 # 2) the slopes take 1.5 ms, and 2.8 by one; of 4 of 8 x 8 with 16 channels, 0.6 and 0.2.
-_SAVED = 1 << 24
+_LEAST_SAVING = 1 << 24
 _MOST = 16  # convolutions
 
 
@@ -48,10 +48,10 @@ def convolve_dilated(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, 
             max(0, *[-begin for begin, *_ in reach[i]]) if gap > 1 else window.pads[i][0],
             max(0, *[end - n for _, end, *_ in reach[i]]) if gap > 1 else window.pads[i][1],
         )
-    padded = spread_elements(lhs, 0, tuple(around), (1,) * lhs.ndim, 0, lhs.dtype, keep=True)
+    padded_lhs = spread_elements(lhs, 0, tuple(around), (1,) * lhs.ndim, 0, lhs.dtype, keep=True)
     part = replace(window, pads=((0, 0),) * len(gaps), lhs_dilation=(1,) * len(gaps))
     for rests in itertools.product(*map(range, gaps)):
-        own, taps, places = ([slice(None)] * a.ndim for a in (padded, rhs, out))
+        own, taps, places = ([slice(None)] * a.ndim for a in (padded_lhs, rhs, out))
         for i, (rest, gap) in enumerate(zip(rests, gaps, strict=True)):
             if gap > 1:
                 x, w, o = (lead + spec[2 + i] for spec in dims)
@@ -60,7 +60,7 @@ def convolve_dilated(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, 
                 taps[w], places[o] = slice(first, None, gap), slice(rest, None, gap)
         to, kernel = out[tuple(places)], rhs[tuple(taps)]
         if to.size:
-            to[...] = convolve(padded[tuple(own)], kernel, lead, part, dtype) if kernel.size else 0
+            to[...] = convolve(padded_lhs[tuple(own)], kernel, lead, part, dtype) if kernel.size else 0
     return out
 
 
@@ -81,13 +81,13 @@ def falls_apart(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow) -> bo
     if not simple or not 1 < prod(gaps) <= _MOST or not lhs.size or not rhs.size:
         return False
     samples = prod(lhs.shape[:lead]) * lhs.shape[lead + dims.lhs_spec[0]]
-    return samples * prod(_counts(lhs, rhs, lead, window)) * rhs.size * (1 - 1 / prod(gaps)) >= _SAVED
+    return samples * prod(_counts(lhs, rhs, lead, window)) * rhs.size * (1 - 1 / prod(gaps)) >= _LEAST_SAVING
 
 
 def _counts(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow) -> list[int]:
     """The places of the window."""
-    found: list[int] = []
+    counts: list[int] = []
     for i, (gap, hole, stride) in enumerate(zip(window.lhs_dilation, window.rhs_dilation, window.strides, strict=True)):
         size = dilated_size(lhs.shape[lead + window.dims.lhs_spec[2 + i]], gap) + sum(window.pads[i])
-        found.append(window_count(size, dilated_size(rhs.shape[lead + window.dims.rhs_spec[2 + i]], hole), stride))
-    return found
+        counts.append(window_count(size, dilated_size(rhs.shape[lead + window.dims.rhs_spec[2 + i]], hole), stride))
+    return counts

@@ -49,11 +49,11 @@ def direct_call(
     offsets, lines = _offsets(tuple(taps), tuple(inner)), _offsets(counts[:-1], tuple(moved[:-1]))
     if features_last:
         width = _width(dtype.name, features)
-        laid, whole = (*range(2, len(kernel)), 1, 0), -(-features // width) * width
+        kernel_order, whole = (*range(2, len(kernel)), 1, 0), -(-features // width) * width
         steps = moved[-1], x.strides[0]
         loop, blocks = _features_last(dtype.name, len(offsets), channels, features, len(lines), row, *steps)
     else:
-        laid, whole = (1, *range(2, len(kernel)), 0), features
+        kernel_order, whole = (1, *range(2, len(kernel)), 0), features
         steps = x.strides[1], x.strides[0]
         loop, blocks = _features_first(dtype.name, len(offsets), channels, features, len(lines), row, *steps)
     work = len(x) * prod(counts) * prod(kernel)
@@ -61,7 +61,7 @@ def direct_call(
     parts = min(len(lines), max(1, _UNITS * threads // (len(x) * blocks)))
     numbers = parts, -(-len(lines) // parts)
     call = loop.call(len(x) * blocks * parts, numbers, threads, costs.DRAFT_PRODUCT * work)
-    return DirectCall(call, laid, whole, (offsets, lines))
+    return DirectCall(call, kernel_order, whole, (offsets, lines))
 
 
 class DirectCall(NamedTuple):
@@ -69,18 +69,18 @@ class DirectCall(NamedTuple):
 
     Attributes:
         call: of the machine code.
-        laid: the order of the kernel's dims in its memory; features are last.
+        kernel_order: the order of the kernel's dims in its memory; features are last.
         whole: features with those that fill the last vector.
         tables: how many bytes places and lines lie behind the first.
     """
 
     call: Call
-    laid: Ints
+    kernel_order: Ints
     whole: int
     tables: tuple[Ndarray, Ndarray]
 
     def __call__(self, x: Ndarray, kernel: Ndarray, out: Ndarray) -> None:
-        w = kernel.transpose(self.laid)
+        w = kernel.transpose(self.kernel_order)
         features = w.shape[-1]
         if self.whole == features:
             w = np.ascontiguousarray(w)

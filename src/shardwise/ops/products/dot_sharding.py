@@ -1,4 +1,4 @@
-"""How a contraction is split over devices: its factors, explicit layouts, and what results that are not reduced ask for."""
+"""How a contraction is split over devices: its factors, explicit layouts, and the conditions for unreduced results."""
 
 from __future__ import annotations
 
@@ -52,10 +52,12 @@ def dot_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     for d, e in zip(lhs_con, rhs_con, strict=True):
         factor(d, e)
     factors = lambda entries: tuple((f,) if sizes[f] != 1 else () for f in entries)  # noqa: E731
-    kept = len(sizes) - len(lhs_con)
-    kinds = (Kind.PASS,) * kept + (Kind.REDUCE,) * len(lhs_con)
-    favored = 1 if params.get("rhs_first") else None
-    return Rule((factors(left), factors(right)), (factors(range(kept)),), tuple(sizes), kinds, favored=favored)
+    kept_count = len(sizes) - len(lhs_con)
+    kinds = (Kind.PASS,) * kept_count + (Kind.REDUCE,) * len(lhs_con)
+    favored_operand = 1 if params.get("rhs_first") else None
+    return Rule(
+        (factors(left), factors(right)), (factors(range(kept_count)),), tuple(sizes), kinds, favored=favored_operand
+    )
 
 
 def dot_explicit(in_types: Types, out_types: Types, params: Any, rule: Rule) -> tuple[Spec, ...]:
@@ -99,7 +101,7 @@ def with_mapped_dim(sharding: NamedSharding | None, at: int, *operands: tuple[An
     """
     if sharding is None:
         return None
-    axes = next((found for x, d in operands if d is not None and (found := x.aval.spec[d])), None)
+    axes = next((split_axes for x, d in operands if d is not None and (split_axes := x.aval.spec[d])), None)
     entries = list(sharding.spec.partitions)
     entries.insert(at, axes)
     return NamedSharding(sharding.mesh, sharding.spec.update(partitions=entries))
@@ -107,14 +109,14 @@ def with_mapped_dim(sharding: NamedSharding | None, at: int, *operands: tuple[An
 
 def check_unreduced(sharding: NamedSharding, lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
     """Partial sums can be asked for over exactly the axes that split the contracted dims of both operands."""
-    unreduced = sharding.spec.unreduced
-    if not unreduced:
+    unreduced_axes = sharding.spec.unreduced
+    if not unreduced_axes:
         return
     specs = _names(lhs, dims[0][0]), _names(rhs, dims[0][1])
     axes = frozenset(a for d in dims[0][0] for a in lhs.spec[d])
-    if specs[0] != specs[1] or axes != unreduced:
+    if specs[0] != specs[1] or axes != unreduced_axes:
         raise ShardingTypeError(
-            f"out_sharding asks for a result unreduced over {sorted(unreduced)}, for which the contracting dims of both "
+            f"out_sharding asks for a result unreduced over {sorted(unreduced_axes)}, for which the contracting dims of both "
             f"operands must be split over exactly these axes; got lhs_contracting_spec={specs[0]} and "
             f"rhs_contracting_spec={specs[1]}."
         )

@@ -2,8 +2,8 @@
 
     out[n, place, o] = sum over channels, taps of  x[n, channel, place + tap] * w[o, channel, tap]
 
-Channels and taps are the depth of one matrix product; a cacheful of it at a time is laid out as the operand lies in memory, and what
-the pieces come to is added up in an order that does not depend on threads.
+Channels and taps are the depth of one matrix product. A cacheful of it at a time is laid out as the operand lies in memory, and the
+pieces' products are added up in an order that does not depend on threads.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ def few_places(x: Ndarray, w: Ndarray, nb: int, counts: Ints, strides: Ints, dil
     """
     batch, n, channels, features, taps = x.shape[:nb], x.shape[nb], x.shape[nb + 1], w.shape[nb], w.shape[nb + 2 :]
     space, first = len(counts), nb + 2
-    moved = tuple(x.strides[first + i] * strides[i] for i in range(space))
+    window_steps = tuple(x.strides[first + i] * strides[i] for i in range(space))
     inner = tuple(x.strides[first + i] * dilations[i] for i in range(space))
     columns = prod(counts) * n
     deep = x.strides[nb] < x.strides[-1]  # n lies innermost: then a row of the copy holds one place of the depth
-    sizes, steps = ((*counts, n), (*moved, x.strides[nb])) if deep else ((n, *counts), (x.strides[nb], *moved))
+    sizes, steps = (
+        ((*counts, n), (*window_steps, x.strides[nb])) if deep else ((n, *counts), (x.strides[nb], *window_steps))
+    )
     depth_sizes, depth_steps = (channels, *taps), (x.strides[nb + 1], *inner)
     view = strided_view(x, (*batch, *depth_sizes, *sizes), (*x.strides[:nb], *depth_steps, *steps))
     if not deep:

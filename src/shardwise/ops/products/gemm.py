@@ -86,12 +86,12 @@ def _cast(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
     """`x` as `dtype`. NumPy converts 16-bit floats one by one, so large blocks are left to a compiled loop."""
     if x.dtype == dtype:
         return x
-    if x.size >= _COMPILED and {name_of(x.dtype), name_of(dtype)} <= _COMPILED_CASTS and available():
+    if x.size >= _COMPILE_FROM and {name_of(x.dtype), name_of(dtype)} <= _COMPILED_CASTS and available():
         return _cast_loop(x.shape, x.dtype, dtype)(x)[0]
     return cast(x, dtype)
 
 
-_COMPILED = 1 << 15  # elements
+_COMPILE_FROM = 1 << 15  # elements
 _COMPILED_CASTS = frozenset(["float16", "bfloat16", "float32", "float64"])
 
 

@@ -30,7 +30,7 @@ from shardwise.runtime.strided import strided_view
 
 CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
 
-SHARED = 1 << 20  # elements from which a second thread pays for a padded copy
+THREADS_FROM = 1 << 20  # elements from which a second thread pays for a padded copy
 
 _FEW = 4  # channels below which windows are copied place by place
 
@@ -204,7 +204,7 @@ def spread_elements(
         shape[d] = size
     order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d])) if keep else list(range(x.ndim))
     full = pool.empty([shape[d] for d in order], dtype)
-    # What threads share: parts along the outermost dim in memory that has any.
+    # Threads share the outermost dim in memory of more than one element.
     outer = next((d for d in order if shape[d] != 1), order[0])
     before = order.index(outer)
     into, given = full.transpose(np.argsort(order)), x[tuple(source)]
@@ -225,7 +225,7 @@ def spread_elements(
         return into
     if outer < first:
         rows = shape[outer]
-        run_in_parts(copy, rows, max(1, CHUNK * rows // full.size), thread_count() if full.size >= SHARED else 1)
+        run_in_parts(copy, rows, max(1, CHUNK * rows // full.size), thread_count() if full.size >= THREADS_FROM else 1)
     else:
         if everywhere:
             full[...] = fill
@@ -255,26 +255,26 @@ def _products(x: Ndarray, w: Ndarray, nb: int, window: ConvWindow, features_last
     shape = (*batch, n, *counts, groups, features) if features_last else (*batch, n, groups, features, *counts)
     if not prod(shape) or not channels or not prod(taps):
         return np.zeros(shape, x.dtype)
-    moved = [x.strides[first + i] * window.strides[i] for i in range(space)]
+    window_steps = [x.strides[first + i] * window.strides[i] for i in range(space)]
     inner = [x.strides[first + i] * window.rhs_dilation[i] for i in range(space)]
     out = pool.empty(shape, x.dtype)
     if channels == 1 and window.feature_groups > 1:
-        windows = strided_view(x, (*x.shape[: nb + 2], *counts, *taps), (*x.strides[: nb + 2], *moved, *inner))
+        windows = strided_view(x, (*x.shape[: nb + 2], *counts, *taps), (*x.strides[: nb + 2], *window_steps, *inner))
         return _by_taps(windows, w, out, nb, features_last)
     if not batch and groups == 1 and prod(taps) > 1:
         to = out[..., 0, :] if features_last else out[:, 0]
-        if (call := direct_call(x[0], w.shape[1:], counts, moved, inner, features_last)) is not None:
+        if (call := direct_call(x[0], w.shape[1:], counts, window_steps, inner, features_last)) is not None:
             call(x[0], w[0], to)
             return out
     depth = channels * prod(taps)
     if features_last:  # batch, group, N, counts | taps, C
-        strides = (*x.strides[: nb + 2], *moved, *inner, x.strides[-1])
+        strides = (*x.strides[: nb + 2], *window_steps, *inner, x.strides[-1])
         view = strided_view(x, (*x.shape[: nb + 2], *counts, *taps, channels), strides)
         weights = w.transpose(*range(nb + 1), *range(nb + 3, w.ndim), nb + 2, nb + 1)
         weights = weights.reshape(*batch, groups, depth, features)
         target = with_dim_at(out, out.ndim - 2, nb)  # batch, group, N, counts, O
     else:  # batch, group, N | C, taps | counts
-        view = strided_view(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *moved))
+        view = strided_view(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *window_steps))
         weights = w.reshape(*batch, groups, 1, features, depth)
         target = with_dim_at(out, nb + 1, nb)  # batch, group, N, O, counts
     each = prod(batch) * groups * depth * prod(counts)  # elements per sample

@@ -1,7 +1,7 @@
-"""Convolutions whose way through `direct_conv` is found once: what is left for a call is to pad the operand and to run the loop.
+"""Convolutions whose way through `direct_conv` is found once: a call only pads the operand and runs the loop.
 
 Comes in: the params and types of a convolution. Goes out: its kernel, which keeps a plan for each way in which blocks lie. Small
-convolutions take a fifth of the time so; what has no plan is left to `im2col`.
+convolutions take a fifth of the time so; convolutions without a plan are left to `im2col`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.products.conv_geometry import Pads, dilated_size
 from shardwise.ops.products.dilated_conv import convolve_dilated, falls_apart
 from shardwise.ops.products.direct_conv import DirectCall, direct_call
-from shardwise.ops.products.im2col import SHARED, ConvWindow, has_few_places, places_of
+from shardwise.ops.products.im2col import THREADS_FROM, ConvWindow, has_few_places, places_of
 from shardwise.ops.products.split_products import by_algorithm
 from shardwise.ops.rules.precision import CanonicalPrecision
 from shardwise.runtime.memory import pool
@@ -50,8 +50,8 @@ def _plan(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow) -> Convolut
     """How to convolve operands that lie like this; None where `im2col` has to."""
     dims, pads, space = window.dims, window.pads, len(window.strides)
     loops = lhs.shape[:lead], rhs.shape[:lead]
-    grouped = max(window.feature_groups, window.batch_groups) > 1
-    if not space or grouped or any(n != 1 for own in loops for n in own):
+    has_groups = max(window.feature_groups, window.batch_groups) > 1
+    if not space or has_groups or any(n != 1 for own in loops for n in own):
         return None
     if any(low < 0 or high < 0 for low, high in pads) or not lhs.size or not rhs.size:
         return None
@@ -70,12 +70,12 @@ def _plan(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow) -> Convolut
         return None
     padding = _Padding(x.shape, shape, first, pads, gaps) if shape != x.shape else None
     if padding is not None:
-        if prod(shape) >= SHARED:
+        if prod(shape) >= THREADS_FROM:
             return None
         x = padding(x)
-    moved = [s * n for s, n in zip(x.strides[first:], window.strides, strict=False)]
+    window_steps = [s * n for s, n in zip(x.strides[first:], window.strides, strict=False)]
     inner = [s * n for s, n in zip(x.strides[first:], window.rhs_dilation, strict=False)]
-    call = direct_call(x, taps, counts, moved, inner, last)
+    call = direct_call(x, taps, counts, window_steps, inner, last)
     if call is None:
         return None
     out = (shape[0], *counts, taps[0]) if last else (shape[0], taps[0], *counts)
@@ -91,10 +91,10 @@ def _runner(
 
     def run(lhs: Ndarray, rhs: Ndarray) -> Ndarray:
         x = _canonical(lhs, lead, order)
-        made = pool.empty(out, lhs.dtype)
-        call(x if padding is None else padding(x), _canonical(rhs, lead, kernel), made)
-        made = made.transpose(back)
-        return made.reshape(ones + made.shape) if lead else made
+        result = pool.empty(out, lhs.dtype)
+        call(x if padding is None else padding(x), _canonical(rhs, lead, kernel), result)
+        result = result.transpose(back)
+        return result.reshape(ones + result.shape) if lead else result
 
     return run
 

@@ -82,9 +82,9 @@ def _check_groups(
     if not sizes.ndim:
         raise TypeError(f"{name} takes group_sizes of rank 1 or more: one size for each group.")
     roles = ragged_dims(numbers, lhs.ndim, rhs.ndim)
-    expected = (*[lhs.shape[d] for d in roles.prefix], sizes.shape[-1])
-    if sizes.ndim > 1 and sizes.shape != expected:
-        raise TypeError(f"{name} takes group_sizes [groups] or {expected} here, got shape {sizes.shape}.")
+    expected_shape = (*[lhs.shape[d] for d in roles.prefix], sizes.shape[-1])
+    if sizes.ndim > 1 and sizes.shape != expected_shape:
+        raise TypeError(f"{name} takes group_sizes [groups] or {expected_shape} here, got shape {sizes.shape}.")
     groups = sizes.shape[-1] if own_groups is None else own_groups
     if roles.contracts or roles.batches:
         if over:
@@ -132,7 +132,7 @@ def _ragged_kernel(
     if roles.batches:
         return multiply(lhs, rhs, roles.dims)
     own = sizes.shape[-1] if own_groups is None else own_groups
-    bounds = group_bounds(env, sizes, lhs.shape[lead + roles.ragged], own, ragged_axes, group_axes)
+    bounds = group_bounds(env, sizes, lhs.shape[lead + roles.ragged_dim], own, ragged_axes, group_axes)
     return RaggedProduct(lead, roles, (lhs, rhs), bounds, dtype, multiply, not by_parts).run()
 
 
@@ -150,7 +150,7 @@ def _ragged_compile(env: Env, in_types: Types, out_types: Types, params: Params)
 
 
 def _ragged_workspace(in_types: Types, out_types: Types, params: Params) -> int:
-    """What a group takes where all have one size."""
+    """The bytes that the product of one group needs, if all groups have the same size."""
     return product_workspace(in_types[0], in_types[1], out_types[0]) // _groups_of(in_types, params).total
 
 

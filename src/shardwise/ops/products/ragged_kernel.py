@@ -1,7 +1,7 @@
 """The kernel of `ragged_dot_general`: one product for the rows of each group, written to where they lie in the result.
 
 Group i has the positions from the sum of the sizes before it on, up to the sum with its own, both in the type of the sizes and cut to
-what there is. Sizes below zero make groups overlap: a row of several groups is the sum of its products.
+the existing rows. Sizes below zero make groups overlap: a row of several groups is the sum of its products.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def plain_product(roles: RaggedDims, shape: Ints, dtype: np.dtype[Any], otherwis
     matrices = (*(() if roles.group is None else (roles.group,)), *rhs_con, *roles.rhs_free)
 
     def run(lhs: Ndarray, rhs: Ndarray, sizes: Ndarray) -> Ndarray:
-        limit = lhs.shape[roles.ragged]
+        limit = lhs.shape[roles.ragged_dim]
         counts: list[int] = sizes.tolist()
         if min(counts, default=0) < 0 or sum(counts) > np.iinfo(sizes.dtype).max:
             return otherwise(lhs, rhs, sizes)
@@ -129,42 +129,44 @@ class RaggedProduct:
         if len(at) > lead:
             self._cut_prefix(at[lead:], left, right, out)
         x, y, into = self.lhs[tuple(left)], self.rhs[tuple(right)], self.out[tuple(out)]
-        found = [(j, start, end) for j, (start, end) in enumerate(bounds) if start < end]
+        group_bounds = [(j, start, end) for j, (start, end) in enumerate(bounds) if start < end]
         if roles.contracts:
-            for j, start, end in found:
-                rows = _cut(x, lead + roles.ragged, start, end), _cut(y, lead + roles.rhs_ragged, start, end)
+            for j, start, end in group_bounds:
+                rows = _cut(x, lead + roles.ragged_dim, start, end), _cut(y, lead + roles.rhs_ragged, start, end)
                 self._product(*rows, into[(*[slice(None)] * lead, j)], adds=len(at) > lead)
             return
-        axis = lead + len(roles.dims[1][0]) + roles.lhs_free.index(roles.ragged)
-        overlap = any(one[2] > other[1] for one, other in pairwise(found))
+        axis = lead + len(roles.dims[1][0]) + roles.lhs_free.index(roles.ragged_dim)
+        overlap = any(one[2] > other[1] for one, other in pairwise(group_bounds))
         if overlap:
             into[...] = 0
         else:
-            edges = [0, *[edge for _, start, end in found for edge in (start, end)], into.shape[axis]]
+            edges = [0, *[edge for _, start, end in group_bounds for edge in (start, end)], into.shape[axis]]
             for start, end in zip(edges[::2], edges[1::2], strict=True):
                 _cut(into, axis, start, end)[...] = 0
         assert roles.group is not None
-        for j, start, end in found:
+        for j, start, end in group_bounds:
             matrix = y[(*[slice(None)] * (lead + roles.group), j)]
-            self._product(_cut(x, lead + roles.ragged, start, end), matrix, _cut(into, axis, start, end), adds=overlap)
+            self._product(
+                _cut(x, lead + roles.ragged_dim, start, end), matrix, _cut(into, axis, start, end), adds=overlap
+            )
 
     def _cut_prefix(self, at: Ints, left: list[slice], right: list[slice], out: list[slice]) -> None:
         """Cut blocks to one position of each dim along which sizes differ."""
         lead, roles = self.lead, self.roles
-        (contracted, others), (batch, rhs_batch) = roles.dims
-        kept = (*batch, *roles.lhs_free)
+        (contracted_dims, others), (batch, rhs_batch) = roles.dims
+        kept_dims = (*batch, *roles.lhs_free)
         for k, d in zip(at, roles.prefix, strict=True):
             one = slice(k, k + 1)
             left[lead + d] = one
-            if d in kept:
-                out[lead + roles.contracts + kept.index(d)] = one
+            if d in kept_dims:
+                out[lead + roles.contracts + kept_dims.index(d)] = one
             if d in batch:
                 right[lead + rhs_batch[batch.index(d)]] = one
-            if d in contracted:
-                right[lead + others[contracted.index(d)]] = one
+            if d in contracted_dims:
+                right[lead + others[contracted_dims.index(d)]] = one
 
     def _product(self, x: Ndarray, y: Ndarray, out: Ndarray, adds: bool) -> None:
-        """Write the product of one group, or add it to what is there."""
+        """Write the product of one group, or add it to the rows there."""
         matrices = None if adds or not self.direct else self._as_matrices(x, y, out)
         if matrices is not None:
             _multiply(*matrices)

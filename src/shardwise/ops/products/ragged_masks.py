@@ -29,18 +29,18 @@ def masked_product(eqn: Equation) -> Program | None:
             pairs = zip(lhs_batch + lhs_con, rhs_batch + rhs_con, strict=True)
             partner = dict(pairs)
             there = tuple(partner[d] for d in roles.prefix)
-            lhs = _with_masks(lhs, sizes, groups, roles.ragged, roles.prefix)
+            lhs = _with_masks(lhs, sizes, groups, roles.ragged_dim, roles.prefix)
             rhs = _with_masks(rhs, sizes, groups, roles.rhs_ragged, there)
             dims = ((up(lhs_con), up(rhs_con)), ((0, *up(lhs_batch)), (0, *up(rhs_batch))))
         else:
             assert roles.group is not None
-            lhs = _with_masks(lhs, sizes, rhs.shape[roles.group], roles.ragged, roles.prefix)
+            lhs = _with_masks(lhs, sizes, rhs.shape[roles.group], roles.ragged_dim, roles.prefix)
             dims = (((0, *up(lhs_con)), (roles.group, *rhs_con)), (up(lhs_batch), rhs_batch))
         return [do.dot_general(lhs, rhs, dimension_numbers=dims, out_sharding=None, **given)]
 
     with use_abstract_mesh(AbstractMesh((), ())):  # a device's values are typed without meshes
-        program, captured = trace_program(product, types)
-    return None if captured or program.outputs[0].aval != eqn.outputs[0].aval else program
+        program, captured_values = trace_program(product, types)
+    return None if captured_values or program.outputs[0].aval != eqn.outputs[0].aval else program
 
 
 def _with_masks(x: Any, sizes: Any, groups: int, dim: int, prefix: Ints) -> Any:

@@ -34,13 +34,13 @@ class RaggedDims:
 
     Attributes:
         dims: of the product of one group, where no operand has a dim over groups.
-        ragged: the dim of lhs that is cut into groups.
+        ragged_dim: the dim of lhs that is cut into groups.
         group: the dim of rhs over groups; None where it has none.
         lhs_free, rhs_free: dims that are neither contracted nor batch dims, nor count groups.
     """
 
     dims: DotDims
-    ragged: int
+    ragged_dim: int
     group: int | None
     lhs_free: Ints
     rhs_free: Ints
@@ -48,27 +48,27 @@ class RaggedDims:
     @property
     def contracts(self) -> bool:
         """Whether the ragged dim is contracted, so that each group has its own result."""
-        return self.ragged in self.dims[0][0]
+        return self.ragged_dim in self.dims[0][0]
 
     @property
     def batches(self) -> bool:
         """Whether the ragged dim is a batch dim, so that groups make no difference."""
-        return self.ragged in self.dims[1][0]
+        return self.ragged_dim in self.dims[1][0]
 
     @property
     def prefix(self) -> Ints:
         """The dims of lhs along which `group_sizes` may differ."""
-        (contracted, _), (batch, _) = self.dims
+        (contracted_dims, _), (batch, _) = self.dims
         if self.batches:
-            return batch[: batch.index(self.ragged)]
-        before = contracted if self.contracts else self.lhs_free
-        return (*batch, *before[: before.index(self.ragged)])
+            return batch[: batch.index(self.ragged_dim)]
+        before = contracted_dims if self.contracts else self.lhs_free
+        return (*batch, *before[: before.index(self.ragged_dim)])
 
     @property
     def rhs_ragged(self) -> int:
         """The dim of rhs that is contracted with the ragged one."""
         (left, right), _ = self.dims
-        return right[left.index(self.ragged)]
+        return right[left.index(self.ragged_dim)]
 
 
 def ragged_dims(numbers: RaggedDotDimensionNumbers, lhs_ndim: int, rhs_ndim: int) -> RaggedDims:

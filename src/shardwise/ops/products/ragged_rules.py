@@ -44,12 +44,12 @@ def _back_of_rows(ct: Array, lhs: Any, rhs: Any, sizes: Any, roles: RaggedDims, 
     left, right = tuple(range(len(batch), middle)), tuple(range(middle, ct.ndim))
     if is_linear(lhs):
         dims: DotDims = ((right, roles.rhs_free), (batch, rhs_batch))
-        ragged = left[roles.lhs_free.index(roles.ragged)]
-        numbers = RaggedDotDimensionNumbers(dims, (ragged,), (roles.group,))
+        ragged_dim = left[roles.lhs_free.index(roles.ragged_dim)]
+        numbers = RaggedDotDimensionNumbers(dims, (ragged_dim,), (roles.group,))
         order = (*lhs_batch, *roles.lhs_free, *_in_order_of(lhs_con, rhs_con))
         return [_back(ct, rhs, sizes, numbers, order, lhs, params), None]
     dims = ((roles.lhs_free, left), (lhs_batch, batch))
-    numbers = RaggedDotDimensionNumbers(dims, (roles.ragged,), ())
+    numbers = RaggedDotDimensionNumbers(dims, (roles.ragged_dim,), ())
     order = (roles.group, *rhs_batch, *_in_order_of(rhs_con, lhs_con), *roles.rhs_free)
     return [None, _back(lhs, ct, sizes, numbers, order, rhs, params)]
 
@@ -62,13 +62,13 @@ def _back_of_sums(ct: Array, lhs: Any, rhs: Any, sizes: Any, roles: RaggedDims, 
     left, right = tuple(range(1 + len(batch), middle)), tuple(range(middle, ct.ndim))
     if is_linear(lhs):
         other, other_batch, con, free = _in_list_order(rhs, rhs_batch, rhs_con, roles.rhs_free, sizes)
-        ragged = con[lhs_con.index(roles.ragged)]
-        numbers = RaggedDotDimensionNumbers(((free, right), (other_batch, batch)), (ragged,), (0,))
+        ragged_dim = con[lhs_con.index(roles.ragged_dim)]
+        numbers = RaggedDotDimensionNumbers(((free, right), (other_batch, batch)), (ragged_dim,), (0,))
         order = (*lhs_batch, *_in_order_of(lhs_con, con), *roles.lhs_free)
         return [_back(other, ct, sizes, numbers, order, lhs, params), None]
     other, other_batch, con, free = _in_list_order(lhs, lhs_batch, lhs_con, roles.lhs_free, sizes)
-    ragged = con[lhs_con.index(roles.ragged)]
-    numbers = RaggedDotDimensionNumbers(((free, left), (other_batch, batch)), (ragged,), (0,))
+    ragged_dim = con[lhs_con.index(roles.ragged_dim)]
+    numbers = RaggedDotDimensionNumbers(((free, left), (other_batch, batch)), (ragged_dim,), (0,))
     order = (*rhs_batch, *_in_order_of(rhs_con, con), *roles.rhs_free)
     return [None, _back(other, ct, sizes, numbers, order, rhs, params)]
 
@@ -110,10 +110,10 @@ def _back(
 
 def ragged_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
     """One product: a dim that only one of lhs and rhs has is a free dim of it; else, and where sizes have one, it is a batch dim."""
-    (lhs, rhs, sizes), (left, right, counted) = values, dims
+    (lhs, rhs, sizes), (left, right, sizes_dim) = values, dims
     numbers: RaggedDotDimensionNumbers = params["ragged_dot_dimension_numbers"]
     roles = ragged_dims(numbers, lhs.ndim - (left is not None), rhs.ndim - (right is not None))
-    if counted is not None:
+    if sizes_dim is not None:
         if left is None:
             lhs, left = full_in_front(size, lhs, None), 0
         if right is None:
@@ -122,7 +122,7 @@ def ragged_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequenc
         rest = [d for d in range(lhs.ndim) if d != left]
         lhs, left = do.transpose(lhs, permutation=(*rest, left)), lhs.ndim - 1
     if left is not None and right is not None:
-        sizes = _with_batch(size, sizes, counted, lhs, left, roles)
+        sizes = _with_batch(size, sizes, sizes_dim, lhs, left, roles)
     new, at = _with_dim(numbers, roles, left, right)
     spec = with_mapped_dim(params["out_sharding"], at, (lhs, left), (rhs, right))
     given = {**params, "ragged_dot_dimension_numbers": new, "out_sharding": spec}
@@ -142,9 +142,9 @@ def _with_dim(
     else:
         assert right is not None
         at = len(lhs_batch) + len(roles.lhs_free) + sum(e < right for e in roles.rhs_free)
-    ragged, group = up(numbers.lhs_ragged_dimensions, left), up(numbers.rhs_group_dimensions, right)
+    ragged_dims, group = up(numbers.lhs_ragged_dimensions, left), up(numbers.rhs_group_dimensions, right)
     dims = (lhs_con, rhs_con), (lhs_batch, rhs_batch)
-    return RaggedDotDimensionNumbers(dims, ragged, group), at + roles.contracts
+    return RaggedDotDimensionNumbers(dims, ragged_dims, group), at + roles.contracts
 
 
 def _with_batch(size: int, sizes: Any, counted: int | None, lhs: Any, left: int, roles: RaggedDims) -> Any:

@@ -18,8 +18,8 @@ def dims_of(in_types: Types, params: Params) -> RaggedDims:
 
 
 def ragged_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """As of `dot_general`. A split ragged dim is cut where the device's part begins, and of split groups each device computes its own:
-    results where each group has one, else what its groups add."""
+    """The rule of `dot_general`. A split ragged dim is cut where the device's part begins. If groups are split, each device computes its
+    own: their results where each group has one, else their part of the sum."""
     roles = dims_of(in_types, params)
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = roles.dims
     left, right = [""] * in_types[0].ndim, [""] * in_types[1].ndim
@@ -36,8 +36,8 @@ def ragged_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     out = [left[d] for d in (*lhs_batch, *roles.lhs_free)] + [right[e] for e in roles.rhs_free]
     if roles.contracts:
         out.insert(0, "g")
-    counted = in_types[2].ndim - 1
-    sizes = [left[d] for d in roles.prefix] if counted == len(roles.prefix) else ["1"] * counted
+    prefix_ndim = in_types[2].ndim - 1
+    sizes = [left[d] for d in roles.prefix] if prefix_ndim == len(roles.prefix) else ["1"] * prefix_ndim
     names = [tuple((n,) for n in dims) for dims in (left, right, [*sizes, "1"], out)]
     shapes = tuple(t.shape for t in in_types), (out_types[0].shape,)
     return rule_of_names(tuple(names[:3]), (names[3],), *shapes, {})
@@ -75,5 +75,5 @@ def ragged_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[
         return params
     roles = ragged_dims(params["ragged_dot_dimension_numbers"], len(in_dims[0]), len(in_dims[1]))
     groups = out_dims[0][0] if roles.contracts else () if roles.group is None else in_dims[1][roles.group]
-    ragged = () if roles.batches else in_dims[0][roles.ragged]
-    return {**params, "ragged_axes": tuple(ragged), "group_axes": tuple(groups)}
+    ragged_axes = () if roles.batches else in_dims[0][roles.ragged_dim]
+    return {**params, "ragged_axes": tuple(ragged_axes), "group_axes": tuple(groups)}

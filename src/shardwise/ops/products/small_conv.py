@@ -44,7 +44,7 @@ def small_conv(lhs: Any, rhs: Any, **params: Any) -> Any:
     group_at = 1 if batches > 1 else 2
     kernel = _reshape_if_needed(kernel, (groups, outs // groups, ins, math.prod(taps)))
     # Its dims: groups, samples, places, outs of a group.
-    found = do.dot_general(
+    product = do.dot_general(
         patches,
         kernel,
         dimension_numbers=(((0, 3), (3, 2)), ((group_at,), (0,))),
@@ -52,13 +52,13 @@ def small_conv(lhs: Any, rhs: Any, **params: Any) -> Any:
         preferred_element_type=params["preferred_element_type"],
         out_sharding=None,
     )
-    last = found.ndim - 1
-    found = do.transpose(found, permutation=(1, 0, last, *range(2, last)))
-    found = _reshape_if_needed(found, (samples, outs, *counts))
-    back = [0] * found.ndim
+    last = product.ndim - 1
+    product = do.transpose(product, permutation=(1, 0, last, *range(2, last)))
+    product = _reshape_if_needed(product, (samples, outs, *counts))
+    back = [0] * product.ndim
     for i, d in enumerate(dims.out_spec):
         back[d] = i
-    return found if back == sorted(back) else do.transpose(found, permutation=tuple(back))
+    return product if back == sorted(back) else do.transpose(product, permutation=tuple(back))
 
 
 def _transpose_if_needed(x: Any, order: tuple[int, ...]) -> Any:

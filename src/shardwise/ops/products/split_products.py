@@ -1,6 +1,6 @@
 """Dot algorithms: operands are split into rounded parts, of which products are added up.
 
-An operand x becomes x0 + x1 + ..., where x0 is x rounded to the algorithm's type, x1 what that leaves, rounded, and so on. Of the
+An operand x becomes x0 + x1 + ..., where x0 is x rounded to the algorithm's type, x1 the remainder, rounded, and so on. Of the
 products of parts the largest ones are taken, as many as the algorithm says, and added from the smallest on.
 """
 
@@ -80,7 +80,7 @@ def by_algorithm(
     rhs: Ndarray,
     dtype: np.dtype[Any],
 ) -> Ndarray:
-    """`product(lhs, rhs, dtype)`, or what the algorithm of `precision` makes of it."""
+    """`product(lhs, rhs, dtype)`, or the result of the algorithm of `precision`."""
     steps = _steps(precision)
     if steps is None or steps is _ANY or not (_is_float(lhs.dtype) and _is_float(rhs.dtype)):
         return product(lhs, rhs, dtype)
@@ -99,7 +99,7 @@ def by_algorithm(
         part = product(lefts[i], rights[j], wide)
         rest = part if rest is None else rest + part
     total = product(lefts[0], rights[0], wide)
-    if rest is not None:  # which says nothing of infinities: these times what zeros leave are NaNs
+    if rest is not None:  # only finite sums: infinities times the zeros of a remainder give NaNs
         total = np.where(np.isfinite(total), total + rest, total)
     total = _round_to_kind(total, steps.total) if narrow else total
     return total if total.dtype == dtype else total.astype(dtype)
@@ -141,5 +141,5 @@ def _round_to_kind(x: Ndarray, kind: str) -> Ndarray:
 def _to_tf32(x: Ndarray) -> Ndarray:
     """float32 with 10 bits of mantissa, rounded to even."""
     bits = x.view(np.uint32)
-    rounded = (bits + (np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1)))) & np.uint32(0xFFFFE000)
-    return np.where(np.isfinite(x), rounded.view(np.float32), x)
+    rounded_bits = (bits + (np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1)))) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(x), rounded_bits.view(np.float32), x)

@@ -75,13 +75,15 @@ def threefry_bits(states: States, shape: tuple[int, ...], dtype: np.dtype[Any]) 
         first, second = _threefry_blocks(states, blocks)
         bits = first | second.astype(np.uint64) << _HALF
         return _advance_states(states, blocks), bits.reshape(len(states), *shape)
-    paired = shape or (1,)
-    dim = next((d for d, n in enumerate(paired) if n % 2 == 0), paired.index(max(paired)))
-    halves = (*paired[:dim], -(-paired[dim] // 2), *paired[dim + 1 :])
+    pair_shape = shape or (1,)
+    dim = next((d for d, n in enumerate(pair_shape) if n % 2 == 0), pair_shape.index(max(pair_shape)))
+    halves = (*pair_shape[:dim], -(-pair_shape[dim] // 2), *pair_shape[dim + 1 :])
     blocks = math.prod(halves)
     pair = [words.reshape(len(states), *halves) for words in _threefry_blocks(states, blocks)]
-    joined = np.stack(pair, dim + 2).reshape(len(states), *paired[:dim], 2 * halves[dim], *paired[dim + 1 :])
-    whole = joined[(slice(None),) * (dim + 1) + (slice(paired[dim]),)]
+    joined_words = np.stack(pair, dim + 2).reshape(
+        len(states), *pair_shape[:dim], 2 * halves[dim], *pair_shape[dim + 1 :]
+    )
+    whole = joined_words[(slice(None),) * (dim + 1) + (slice(pair_shape[dim]),)]
     return _advance_states(states, blocks), np.ascontiguousarray(whole).astype(dtype, copy=False).reshape(
         len(states), *shape
     )

@@ -74,19 +74,19 @@ random_words_p = define_op(
     small=small_form("words", HASH_CALLS),
 )
 
-_KEPT = 1 << 22  # counters that stay in memory for the next call
-_kept = np.arange(0, dtype=np.uint32)
+_MOST_KEPT = 1 << 22  # counters that stay in memory for the next call
+_kept_counters = np.arange(0, dtype=np.uint32)
 
 
 def _counting_numbers(n: int) -> Ndarray:
     """0, 1, ..., n - 1, read only."""
-    global _kept
-    if n > _KEPT:
+    global _kept_counters
+    if n > _MOST_KEPT:
         return np.arange(n, dtype=np.uint32)
-    if n > len(_kept):
-        _kept = np.arange(n, dtype=np.uint32)
-        _kept.flags.writeable = False
-    return _kept[:n]
+    if n > len(_kept_counters):
+        _kept_counters = np.arange(n, dtype=np.uint32)
+        _kept_counters.flags.writeable = False
+    return _kept_counters[:n]
 
 
 def _counters_type(
@@ -138,7 +138,7 @@ def _threefry_type(word0: ShapedArray, word1: ShapedArray, counters: ShapedArray
 
 
 def _threefry_kernel(env: Env, *blocks: Ndarray, bit_width: int) -> Ndarray:
-    word0, word1, counters = align_blocks(env, blocks)
+    word0, word1, counters = align_blocks(blocks)
     x0, x1 = threefry.threefry_2x32(word0, word1, np.zeros((), np.uint32), counters)
     return np.bitwise_xor(x0, x1, out=x0).astype(BITS[bit_width], copy=False)
 

@@ -157,16 +157,16 @@ def ciphered_fold_in(keys: Any, data: Any) -> Array:
     """New keys from keys and numbers, elementwise: key[...], u32[...] -> key[...]."""
     generator = _GENERATORS[keys.dtype]
     counter = [*[_number(0)] * (generator.block - 1), data]
-    made = generator.cipher(_words_of(keys, (), draws=False), counter)
-    return _join_words(made[: keys.dtype.words], keys.dtype)
+    words = generator.cipher(_words_of(keys, (), draws=False), counter)
+    return _join_words(words[: keys.dtype.words], keys.dtype)
 
 
 def split_by_cipher(keys: Any, shape: Shape) -> Array:
     """`shape` new keys from each key: key[...] -> key[..., *shape]."""
     generator = _GENERATORS[keys.dtype]
     counter = [*[_number(0)] * (generator.block - 1), _counters(shape, keys)]
-    made = generator.cipher(_words_of(keys, shape, draws=True), counter)
-    return _join_words(made[: keys.dtype.words], keys.dtype)
+    words = generator.cipher(_words_of(keys, shape, draws=True), counter)
+    return _join_words(words[: keys.dtype.words], keys.dtype)
 
 
 def ciphered_bits(keys: Any, bit_width: int, shape: Shape) -> Array:
@@ -175,11 +175,11 @@ def ciphered_bits(keys: Any, bit_width: int, shape: Shape) -> Array:
         raise TypeError(f"random bits come in widths of 8, 16, 32 or 64, not {bit_width!r}.")
     generator, zero = _GENERATORS[keys.dtype], _number(0)
     counter = [zero, _counters(shape, keys), *[zero] * (generator.block - 2)]
-    made = generator.cipher(_words_of(keys, shape, draws=True), counter)
+    words = generator.cipher(_words_of(keys, shape, draws=True), counter)
     if bit_width < 64:
-        return as_array(convert(functools.reduce(_xor, made), BITS[bit_width]))
+        return as_array(convert(functools.reduce(_xor, words), BITS[bit_width]))
     upper, lower = (
-        convert(functools.reduce(_xor, [made[i] for i in which]), BITS[64])
+        convert(functools.reduce(_xor, [words[i] for i in which]), BITS[64])
         for which in (generator.upper, generator.lower)
     )
     return bind(bitwise.or_p, bind(bitwise.shift_left_p, upper, literal(32, BITS[64])), lower)

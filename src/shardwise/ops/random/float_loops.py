@@ -15,7 +15,7 @@ from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, thread_count
 
 _CHUNK = 1 << 12  # elements that a thread takes at a time
-_SHARED = 1 << 15  # from which a second thread pays
+_THREADS_FROM = 1 << 15  # from which a second thread pays
 
 
 def compute(write: Callable[..., Lane], out: Ndarray, rows: Sequence[Ndarray], scalars: Sequence[Ndarray] = ()) -> None:
@@ -25,7 +25,7 @@ def compute(write: Callable[..., Lane], out: Ndarray, rows: Sequence[Ndarray], s
     """
     if not out.size:
         return
-    threads = thread_count() if out.size >= _SHARED else 1
+    threads = thread_count() if out.size >= _THREADS_FROM else 1
     loop = _loop(write, name_of(out.dtype), len(rows), len(scalars))
     # Ufuncs of 0-d blocks give NumPy's scalars, which have no address of their own.
     ones = [np.asarray(s) for s in scalars]

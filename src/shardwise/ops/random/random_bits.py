@@ -107,10 +107,10 @@ random_seed_p = define_op(
 
 def random_seed(seeds: Any, dtype: KeyDtype = key_dtype) -> Array:
     """A key from each integer: int[...] -> key[...]. TypeError for other dtypes."""
-    made = bind(random_seed_p, seeds)
+    keys = bind(random_seed_p, seeds)
     if dtype == key_dtype:
-        return made
-    words = bind(random_unwrap_p, made)
+        return keys
+    words = bind(random_unwrap_p, keys)
     return ciphered_seed(words, dtype) if is_ciphered(dtype) else double_words(words, dtype)
 
 
@@ -194,7 +194,7 @@ def _fold_in_type(keys: ShapedArray, data: ShapedArray) -> ShapedArray:
 
 
 def _fold_in_kernel(env: Env, keys: Ndarray, data: Ndarray) -> Ndarray:
-    return threefry.fold_in(*align_blocks(env, (keys, data)))
+    return threefry.fold_in(*align_blocks((keys, data)))
 
 
 random_fold_in_p = define_op(
@@ -371,7 +371,7 @@ def _bits_kernel(
     )
 
 
-# The kernel makes all bits itself; where a fused loop can make them among what is done with them, see `counted_bits`.
+# The kernel makes all bits at once. `counted_bits` is the form in which a fused loop makes them where they are used.
 random_block_p = define_op(
     "random_block",
     small=small_form("block", HASH_CALLS),

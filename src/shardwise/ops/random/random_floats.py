@@ -68,11 +68,11 @@ def _parts(dtype: Any) -> tuple[np.dtype[Any], int, Ndarray, Ndarray]:
 def unit_floats_block(bits: Ndarray, dtype: Any) -> Ndarray:
     """A block of bits as floats in [0, 1): the high bits become the mantissa of a number in [1, 2), which loses 1."""
     word, mantissa, one, exponent = _parts(dtype)
-    unused = bits.dtype.type(8 * bits.dtype.itemsize - mantissa)
+    unused_bits = bits.dtype.type(8 * bits.dtype.itemsize - mantissa)
 
     def step(part: Ndarray, out: Ndarray) -> None:
         words = out.view(word)
-        np.right_shift(part, unused, out=words, casting="unsafe", dtype=part.dtype)
+        np.right_shift(part, unused_bits, out=words, casting="unsafe", dtype=part.dtype)
         np.bitwise_or(words, exponent, out=words)
         np.subtract(out, one, out=out)
 
@@ -103,7 +103,7 @@ def unit_floats(bits: Any, dtype: Any) -> Array:
 # -- multiply and add ------------------------------------------------------------------------------------------------------------------
 
 # Floats of 32 and 64 bits are rounded once, as the fused instruction does that every processor with AVX2 has. Narrower ones are
-# rounded after each step, which is what processors without arithmetic of their size do: so samples are the same on all of them.
+# rounded after each step, as processors without arithmetic of their size do. So samples are the same on all processors.
 # (JAX leaves this to the processor: with AVX-512 FP16 it rounds float16 once.)
 _WIDER: dict[str, Any] = {"float32": np.float64, "float64": np.longdouble}
 
@@ -161,7 +161,7 @@ def _mul_add_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[A
 
 
 def _mul_add_kernel(env: Env, *blocks: Ndarray) -> Ndarray:
-    return _mul_add(*align_blocks(env, blocks))
+    return _mul_add(*align_blocks(blocks))
 
 
 def _mul_add_lanes(w: Lanes, x: Lane, y: Lane, z: Lane) -> Lane:

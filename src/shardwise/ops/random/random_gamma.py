@@ -20,7 +20,7 @@ from shardwise.ops.elementwise.special import random_gamma_grad
 from shardwise.ops.elementwise.transcendental import exp
 from shardwise.ops.random.counter_ciphers import is_ciphered
 from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
-from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
+from shardwise.ops.random.threefry_halves import COUNTED_DRAWS, HALVED_DRAWS, Draws
 from shardwise.ops.random.wide_draws import wide_draws
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import align_blocks, broadcast_shape, check_kind
@@ -61,9 +61,9 @@ def _proposal(draws: Draws, keys: Ndarray, c: Ndarray) -> tuple[Ndarray, Ndarray
     open_ = np.arange(c.size)
     while open_.size:
         pairs = draws.split(keys)
-        drawn = _normal(draws, pairs[:, 1], dtype)
-        x[open_] = drawn
-        v[open_] = _fma(drawn, c[open_], dtype.type(1))
+        normals = _normal(draws, pairs[:, 1], dtype)
+        x[open_] = normals
+        v[open_] = _fma(normals, c[open_], dtype.type(1))
         still = v[open_] <= 0
         open_, keys = open_[still], pairs[still, 0]
     return x, v
@@ -79,11 +79,11 @@ def _accept_draws(draws: Draws, keys: Ndarray, d: Ndarray, c: Ndarray) -> Ndarra
         triples = draws.split(keys, 3)
         d_open = d[open_]
         x, v = _proposal(draws, triples[:, 1], c[open_])
-        squared, cubed = x * x, v * v * v
+        x_squared, v_cubed = x * x, v * v * v
         u = _uniform(draws, triples[:, 2], dtype)
-        out[open_] = cubed
-        again = u >= _fma(dtype.type(-0.0331), squared * squared, one)
-        bound = _fma(d_open, one - cubed + np.log(cubed), squared * dtype.type(0.5))
+        out[open_] = v_cubed
+        again = u >= _fma(dtype.type(-0.0331), x_squared * x_squared, one)
+        bound = _fma(d_open, one - v_cubed + np.log(v_cubed), x_squared * dtype.type(0.5))
         again &= np.log(u) >= bound
         open_, keys = open_[again], triples[again, 0]
     return out
@@ -92,10 +92,10 @@ def _accept_draws(draws: Draws, keys: Ndarray, d: Ndarray, c: Ndarray) -> Ndarra
 def _random_gamma_kernel(
     env: Env, keys: Ndarray, alpha: Ndarray, *, log_space: bool, partitionable: bool, generator: str
 ) -> Ndarray:
-    keys, alpha = align_blocks(env, (keys, alpha))
+    keys, alpha = align_blocks((keys, alpha))
     shape = np.broadcast_shapes(keys.shape, alpha.shape)
     keys, alpha = (np.broadcast_to(x, shape).reshape(-1) for x in (keys, alpha))
-    draws = COUNTED if partitionable else HALVED
+    draws = COUNTED_DRAWS if partitionable else HALVED_DRAWS
     if generator != key_dtype.tag:
         draws = wide_draws(generator, draws)
     return _sample(draws, keys, alpha, log_space).reshape(shape)

@@ -122,15 +122,17 @@ def rng_bit_generator(
     ((3,), dtype('uint32'))
     """
     sizes = shape_tuple(shape, "rng_bit_generator: shape")
-    wanted = check_requested(dtype, "rng_bit_generator")
-    if wanted not in _UINTS:
-        raise TypeError(f"rng_bit_generator: unsupported dtype {wanted}; expected an unsigned integer of 8 to 64 bits.")
+    bits_dtype = check_requested(dtype, "rng_bit_generator")
+    if bits_dtype not in _UINTS:
+        raise TypeError(
+            f"rng_bit_generator: unsupported dtype {bits_dtype}; expected an unsigned integer of 8 to 64 bits."
+        )
     out_sharding = resolve_out_sharding(out_sharding, "rng_bit_generator", len(sizes))
     after, bits = bind(
         rng_bit_generator_p,
         as_array(key),
         shape=sizes,
-        dtype=wanted,
+        dtype=bits_dtype,
         algorithm=RandomAlgorithm(algorithm),
         out_sharding=out_sharding,
     )

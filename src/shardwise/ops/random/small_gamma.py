@@ -45,16 +45,16 @@ def _accept_draws(keys: Any, d: Any, c: Any) -> Any:
     """The factor v**3 of ``d * v**3``, a gamma number of parameter d + 1/3 >= 1."""
 
     def step(state: Any) -> Any:
-        missing, keys, out = state
-        following, inner, own = _split(keys, 3)
-        x, v = _proposal(missing, inner, c)
-        squared, cubed = do.mul(x, x), do.mul(do.mul(v, v), v)
+        is_open, keys, out = state
+        next_keys, inner, own = _split(keys, 3)
+        x, v = _proposal(is_open, inner, c)
+        x_squared, v_cubed = do.mul(x, x), do.mul(do.mul(v, v), v)
         u = _uniform(own, c.dtype)
-        again = do.ge(u, mul_add(do.mul(squared, squared), scalar(-0.0331, c.dtype), _full_like(c, 1)))
-        rest = do.add(do.sub(_full_like(c, 1), cubed), do.log(cubed))
-        again = do.and_(again, do.ge(do.log(u), mul_add(d, rest, do.mul(squared, 0.5))))
-        out = do.select_n(missing, out, cubed)
-        return do.and_(missing, again), do.select_n(missing, keys, following), out
+        again = do.ge(u, mul_add(do.mul(x_squared, x_squared), scalar(-0.0331, c.dtype), _full_like(c, 1)))
+        rest = do.add(do.sub(_full_like(c, 1), v_cubed), do.log(v_cubed))
+        again = do.and_(again, do.ge(do.log(u), mul_add(d, rest, do.mul(x_squared, 0.5))))
+        out = do.select_n(is_open, out, v_cubed)
+        return do.and_(is_open, again), do.select_n(is_open, keys, next_keys), out
 
     return while_loop(lambda state: _some(state[0]), step, (_full_like(c, True, np.bool_), keys, _full_like(c, 1)))[2]
 
@@ -63,23 +63,24 @@ def _proposal(wanted: Any, keys: Any, c: Any) -> tuple[Any, Any]:
     """Normal numbers x with ``1 + c * x`` positive, and that; drawn again until it is, where they are `wanted`."""
 
     def step(state: Any) -> Any:
-        missing, keys, x, v = state
-        following, own = _split(keys, 2)
-        drawn = _normal(own, c.dtype)
-        moved = mul_add(drawn, c, _full_like(c, 1))
-        x, v = do.select_n(missing, x, drawn), do.select_n(missing, v, moved)
-        return do.and_(missing, do.le(v, 0)), do.select_n(missing, keys, following), x, v
+        is_open, keys, x, v = state
+        next_keys, own = _split(keys, 2)
+        normals = _normal(own, c.dtype)
+        new_v = mul_add(normals, c, _full_like(c, 1))
+        x, v = do.select_n(is_open, x, normals), do.select_n(is_open, v, new_v)
+        return do.and_(is_open, do.le(v, 0)), do.select_n(is_open, keys, next_keys), x, v
 
     return while_loop(lambda state: _some(state[0]), step, (wanted, keys, _full_like(c, 0), _full_like(c, -1)))[2:]
 
 
 def _split(keys: Any, n: int) -> list[Any]:
     """`n` new keys from each."""
-    made = do.random_split(keys, shape=(n,), out_sharding=None)
+    new_keys = do.random_split(keys, shape=(n,), out_sharding=None)
     start, end = (0,) * keys.ndim, keys.shape
     return [
         do.reshape(
-            do.slice(made, start_indices=(*start, i), limit_indices=(*end, i + 1), strides=None), new_sizes=keys.shape
+            do.slice(new_keys, start_indices=(*start, i), limit_indices=(*end, i + 1), strides=None),
+            new_sizes=keys.shape,
         )
         for i in range(n)
     ]

@@ -250,8 +250,8 @@ def _hash_all(keys: Keys, shape: tuple[int, ...], dtype: np.dtype[Any], finish: 
     _check_sizes(shape)
     bases = np.zeros(keys.size, np.uint64)
     size = math.prod(shape)
-    hashed = _hash_runs(keys.reshape(-1), bases, size, dtype, finish) if size else np.empty(0, dtype)
-    return hashed.reshape(keys.shape + shape)
+    hashed_words = _hash_runs(keys.reshape(-1), bases, size, dtype, finish) if size else np.empty(0, dtype)
+    return hashed_words.reshape(keys.shape + shape)
 
 
 def _hash_block(
@@ -341,6 +341,6 @@ def _hash_few(k0: Words, k1: Words, bases: Keys, out: NDArray[Any], finish: _Fin
     else:
         key0, key1 = (_as_int(np.repeat(k, out.shape[1])) for k in (k0, k1))
     high, low = _as_int(counters >> np.uint64(32)), _as_int(counters & np.uint64(_WORD))
-    hashed = [x.to_bytes(8 * out.size, "little") for x in _hash_lanes(out.size, key0, key1, high, low)]
-    x0, x1 = (np.frombuffer(x, "<u8").astype(np.uint32).reshape(out.shape) for x in hashed)
+    word_bytes = [x.to_bytes(8 * out.size, "little") for x in _hash_lanes(out.size, key0, key1, high, low)]
+    x0, x1 = (np.frombuffer(x, "<u8").astype(np.uint32).reshape(out.shape) for x in word_bytes)
     finish(x0, x1, out)

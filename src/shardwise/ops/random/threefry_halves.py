@@ -58,5 +58,5 @@ def _hash_words(keys: Any, count: int) -> Any:
     return np.ascontiguousarray(np.concatenate(pair, -1)[..., :count])
 
 
-COUNTED = Draws(threefry.split, threefry.random_bits)
-HALVED = Draws(split, random_bits)
+COUNTED_DRAWS = Draws(threefry.split, threefry.random_bits)
+HALVED_DRAWS = Draws(split, random_bits)

@@ -26,8 +26,8 @@ def wide_draws(tag: str, halves: Draws) -> Draws:
     def split_halves(keys: Ndarray, shape: int | Sequence[int] = 2) -> Ndarray:
         count = shape if isinstance(shape, int) else math.prod(shape)
         pairs = threefry.key_from_words(_words(keys).reshape(*keys.shape, 2, 2))
-        made = threefry.key_words(with_dim_at(halves.split(pairs, count), -1, -2))
-        return _keys(made.reshape(*keys.shape, count, 4))
+        words = threefry.key_words(with_dim_at(halves.split(pairs, count), -1, -2))
+        return _keys(words.reshape(*keys.shape, count, 4))
 
     def split_bits(keys: Ndarray, shape: int | Sequence[int] = 2) -> Ndarray:
         count = shape if isinstance(shape, int) else math.prod(shape)

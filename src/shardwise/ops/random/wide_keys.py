@@ -44,10 +44,10 @@ def is_wide(keys: Any) -> bool:
 
 def word_rule(words: Shape, keys: Shape, into_words: bool) -> Rule:
     """Dims of keys pass; the dim of their words must be whole."""
-    shared = tuple((d,) if n != 1 else () for d, n in enumerate(keys))
-    with_words = (*shared, (len(keys),))
+    key_dims = tuple((d,) if n != 1 else () for d, n in enumerate(keys))
+    with_words = (*key_dims, (len(keys),))
     kinds = (*(Kind.PASS,) * len(keys), Kind.REPLICATE)
-    sides = ((shared,), (with_words,)) if into_words else ((with_words,), (shared,))
+    sides = ((key_dims,), (with_words,)) if into_words else ((with_words,), (key_dims,))
     return Rule(*sides, words, kinds)
 
 
@@ -140,9 +140,9 @@ def wide_split(keys: Any, shape: Shape, wrap: Callable[[Any], Array], split: Any
     """`shape` new keys from each key: key[...] -> key[..., *shape]; `wrap`, `split` and `unwrap` are those of threefry keys."""
     n, batch = keys.ndim, keys.shape
     if keys.dtype == KEY_DTYPES["rbg"]:
-        made = split(_halves(keys, wrap, draws=True), shape)
-        made = transpose(made, (*range(n), *range(n + 1, made.ndim), n))
-        return wide_wrap(reshape(unwrap(made), (*batch, *shape, 4)), keys.dtype)
+        new_keys = split(_halves(keys, wrap, draws=True), shape)
+        new_keys = transpose(new_keys, (*range(n), *range(n + 1, new_keys.ndim), n))
+        return wide_wrap(reshape(unwrap(new_keys), (*batch, *shape, 4)), keys.dtype)
     blocks = _draw_bits(wide_unwrap(keys, draws=True), batch, (ROUNDS * math.prod(shape), 4), _UINT32)
     return wide_wrap(reshape(slice_in_dim(blocks, None, None, ROUNDS, n), (*batch, *shape, 4)), keys.dtype)
 

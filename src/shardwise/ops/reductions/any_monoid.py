@@ -104,10 +104,10 @@ def reduce(
 
 
 def _fold_dims(program: Program, consts: list[Any], xs: Sequence[Any], inits: Sequence[Value], dims: Ints) -> list[Any]:
-    folded = _fold(program, consts, list(xs), list(inits), dims)
+    folded_values = _fold(program, consts, list(xs), list(inits), dims)
     return [
         convert(out, x.dtype, x.aval.weak_type and init.aval.weak_type)
-        for out, x, init in zip(folded, xs, inits, strict=True)
+        for out, x, init in zip(folded_values, xs, inits, strict=True)
     ]
 
 
@@ -139,7 +139,7 @@ def _monoid(op: Op, x: Value, init: Value, dims: Ints, out_sharding: Any) -> Arr
         total = bind(op, x, axes=dims)
     if isinstance(init, Literal) and init.value[()] == MONOIDS[reduction].identity(x.dtype):
         return total
-    binary = next(b for b, reducing in _MONOIDS.items() if reducing is op)
+    binary = next(b for b, monoid_op in _MONOIDS.items() if monoid_op is op)
     return bind(binary, init, total)
 
 

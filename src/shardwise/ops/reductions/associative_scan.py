@@ -54,8 +54,8 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         return [rev(x, (d,)) for x, d in zip(xs, dims, strict=True)]
 
     start = flip_all(arrays) if reverse else arrays
-    done = _prefixes(combine, start, dims)
-    return tree_unflatten(tree, flip_all(done) if reverse else done)
+    prefixes = _prefixes(combine, start, dims)
+    return tree_unflatten(tree, flip_all(prefixes) if reverse else prefixes)
 
 
 def _prefixes(combine: Callable[..., list[Any]], xs: Sequence[Any], dims: Sequence[int]) -> list[Any]:
@@ -82,7 +82,7 @@ def _interleave(even: Any, odd: Any, dim: int) -> Any:
     n = odd.shape[dim]
     extra = even.shape[dim] > n
     whole = slice_in_dim(even, 0, n, 1, dim) if extra else even
-    joined = concatenate([expand_dims(whole, (dim + 1,)), expand_dims(odd, (dim + 1,))], dim + 1)
+    pairs = concatenate([expand_dims(whole, (dim + 1,)), expand_dims(odd, (dim + 1,))], dim + 1)
     split = None if odd.aval.mesh is None else odd.aval.sharding  # a dim of size 1 may be split, too
-    merged = reshape(joined, (*odd.shape[:dim], 2 * n, *odd.shape[dim + 1 :]), out_sharding=split)
-    return concatenate([merged, slice_in_dim(even, n, n + 1, 1, dim)], dim) if extra else merged
+    merged_pairs = reshape(pairs, (*odd.shape[:dim], 2 * n, *odd.shape[dim + 1 :]), out_sharding=split)
+    return concatenate([merged_pairs, slice_in_dim(even, n, n + 1, 1, dim)], dim) if extra else merged_pairs

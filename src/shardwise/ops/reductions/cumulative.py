@@ -98,8 +98,8 @@ def _partition(
             last = tuple(0 if d != axis or reverse else n - 1 for d, n in enumerate(shape))
             ends = tuple(n if d != axis else last[d] + 1 for d, n in enumerate(shape))
             total = region.emit(slice_p, [local], {"start_indices": last, "limit_indices": ends, "strides": None})[0]
-            gathered = {"sizes": sizes, "dim": axis, "tiled": True, "invariant": True}
-            totals = region.collective(all_gather_op, [total], axes, total.aval, gathered)
+            gather_params = {"sizes": sizes, "dim": axis, "tiled": True, "invariant": True}
+            totals = region.collective(all_gather_op, [total], axes, total.aval, gather_params)
             upto = region.emit(eqn.op, [totals], eqn.params)[0]
             first = literal(identity(local.aval.dtype), local.aval.dtype)
             edges = tuple((0, 0, 0) if d != axis else (-1, 1, 0) if reverse else (1, -1, 0) for d in range(len(shape)))
@@ -131,9 +131,9 @@ def accumulate(running: RunningReduction, x: Ndarray, dim: int, reverse: bool) -
         return copy_dense(accumulate(running, copy_dense(x, np.float32), dim, reverse), x.dtype)
     if is_below_byte(x.dtype):
         return accumulate(running, in_bytes(x), dim, reverse).astype(x.dtype)
-    found = accumulate_dim(running, x, dim, reverse)
-    if found is not None:
-        return found
+    result = accumulate_dim(running, x, dim, reverse)
+    if result is not None:
+        return result
     out = _by_numpy(running.ufunc, x, dim, reverse)
     return out if x.shape[dim] == 1 else running.combine_initial(out)
 
@@ -201,8 +201,8 @@ def _log_sum(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
         out = do.add(high, do.log1p(do.exp(do.sub(do.sub(x, high), do.sub(high, y)))))
         return out, do.add(do.mul(t, do.exp(do.sub(x, out))), do.mul(s, do.exp(do.sub(y, out))))
     apart = do.sub(x, y)
-    joined = do.add(do.max(x, y), do.log1p(do.exp(do.neg(do.abs(apart)))))
-    out = do.select_n(do.ne(apart, apart), joined, do.add(x, y))
+    log_sum = do.add(do.max(x, y), do.log1p(do.exp(do.neg(do.abs(apart)))))
+    out = do.select_n(do.ne(apart, apart), log_sum, do.add(x, y))
     shares = [do.exp(do.select_n(do.eq(v, np.inf), do.sub(v, out), 0)) for v in (x, y)]
     return out, do.add(do.mul(t, shares[0]), do.mul(s, shares[1]))
 

@@ -2,7 +2,7 @@
 
 Comes in: an equation whose reduced dim is split. Goes out: local equations and two all-reduces: one for the extremum of all
 parts, one for its first position (NaN is the extremum of both ops). A dim that the axes do not divide is searched in its frame, whose
-other rows hold what no value is beyond: where one of them wins, all values are equal to it, and the first is the answer.
+padding rows hold the type's extreme value: if one of them wins, all values equal it, and the first position is the answer.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
             best = region.collective(all_reduce, [value], axes, value.aval, {"kind": kind})
             (wins,) = region.emit(eq_p, [value, best], {})
             if dtype_kind(value.aval.dtype) == "f":
-                (undefined,) = region.emit(ne_p, [value, value], {})
-                (wins,) = region.emit(or_p, [wins, undefined], {})
+                (is_nan,) = region.emit(ne_p, [value, value], {})
+                (wins,) = region.emit(or_p, [wins, is_nan], {})
             nowhere = literal(np.iinfo(_INT32).max, _INT32)
             (place,) = region.emit(select_n_p, [wins, nowhere, place], {})
             first = region.collective(all_reduce, [place], axes, place.aval, {"kind": "min"})
-            (found,) = region.emit(convert_element_type_p, [first], {"new_dtype": dtype, "weak_type": False})
+            (position,) = region.emit(convert_element_type_p, [first], {"new_dtype": dtype, "weak_type": False})
             rest = (*have[:axis], *have[axis + 1 :])
-            wanted = region.placements.get(out, rest)
-            region.define(out, region.reshard(found, rest, wanted, out.aval), wanted)
+            placement = region.placements.get(out, rest)
+            region.define(out, region.reshard(position, rest, placement, out.aval), placement)
 
         along(region)
 
@@ -79,15 +79,15 @@ def _inside(region: Any, eqn: Equation, axis: int, frame: Any, fill: Any) -> Non
     edges[axis] = low, frame.size - low - aval.shape[axis], 0
     whole = Var(aval.update(shape=(*aval.shape[:axis], frame.size, *aval.shape[axis + 1 :])))
     others = [() if set(frame.axes).intersection(own) else own for own in region.placement(operand)]
-    found, bounded = Var(out.aval), Var(out.aval)
-    placed = dict.fromkeys((found, bounded), region.placement(out))
-    region = region.with_placements({whole: (*others[:axis], frame.axes, *others[axis + 1 :]), **placed})
+    position, bounded_position = Var(out.aval), Var(out.aval)
+    placements = dict.fromkeys((position, bounded_position), region.placement(out))
+    region = region.with_placements({whole: (*others[:axis], frame.axes, *others[axis + 1 :]), **placements})
 
     def run(op: Op, result: Var, *inputs: Atom, **params: Any) -> None:
         region.equation(Equation(op, inputs, (result,), params, eqn.source))
 
     run(pad_p, whole, operand, literal(fill, aval.dtype), padding_config=tuple(edges))
-    run(eqn.op, found, whole, **eqn.params)
+    run(eqn.op, position, whole, **eqn.params)
     first = literal(low, out.aval.dtype)
-    run(max_p, bounded, found, first)
-    run(sub_p, out, bounded, first)
+    run(max_p, bounded_position, position, first)
+    run(sub_p, out, bounded_position, first)

@@ -14,11 +14,11 @@ from shardwise.ops.rules.operands import Value, operands
 from shardwise.runtime.monoids import MONOIDS
 
 # The functions of `lax` whose identity is accepted in any dtype.
-_ORDERED: dict[Any, str] = {binary.add: "sum", binary.max: "max", binary.min: "min"}
+_ORDERED_MONOIDS: dict[Any, str] = {binary.add: "sum", binary.max: "max", binary.min: "min"}
 _MONOIDS = {
-    "reduce": _ORDERED
+    "reduce": _ORDERED_MONOIDS
     | {binary.mul: "prod", bitwise.bitwise_and: "and", bitwise.bitwise_or: "or", bitwise.bitwise_xor: "xor"},
-    "reduce_window": _ORDERED,
+    "reduce_window": _ORDERED_MONOIDS,
 }
 
 

@@ -25,7 +25,7 @@ def extremum_positions(x: Ndarray, dim: int, largest: bool) -> Ndarray:
         np.copyto(where, i, where=better)
         keep(best, rows[i], out=best)
     if x.dtype.kind == "f":
-        undefined = np.isnan(best)
-        if undefined.any():
-            where[undefined] = np.argmax(np.isnan(rows[:, undefined]), axis=0)
+        is_nan = np.isnan(best)
+        if is_nan.any():
+            where[is_nan] = np.argmax(np.isnan(rows[:, is_nan]), axis=0)
     return where

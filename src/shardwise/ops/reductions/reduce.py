@@ -68,9 +68,9 @@ def reduce_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     """Kept dims keep their sharding; reduced dims are REDUCE factors of the operand."""
     shape, axes = in_types[0].shape, params["axes"]
     factors = own_factors(shape)
-    kept = tuple(f for d, f in enumerate(factors) if d not in axes)
+    kept_factors = tuple(f for d, f in enumerate(factors) if d not in axes)
     kinds = tuple(Kind.REDUCE if d in axes else Kind.PASS for d in range(len(shape)))
-    return Rule((factors,), (kept,) * len(out_types), shape, kinds)
+    return Rule((factors,), (kept_factors,) * len(out_types), shape, kinds)
 
 
 def _reduce_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
@@ -154,9 +154,9 @@ def _folding_compile(monoid: Monoid, kernel: Callable[..., Ndarray]) -> Callable
 
         if not loops:
             return small_first
-        every, kept = loops + dims, out_types[0].shape
+        every, kept_shape = loops + dims, out_types[0].shape
         others = [d for d in range(env.lead) if d not in loops]
-        alone = (1,) * env.lead + kept
+        alone = (1,) * env.lead + kept_shape
 
         def small_over_devices_first(x: Ndarray) -> Ndarray:
             shape = x.shape
@@ -164,7 +164,9 @@ def _folding_compile(monoid: Monoid, kernel: Callable[..., Ndarray]) -> Callable
                 return general(x)
             if not others:
                 return reduce(x, every, dtype).reshape(alone)
-            return reduce(x, every, dtype).reshape([1 if d in loops else shape[d] for d in range(env.lead)] + [*kept])
+            return reduce(x, every, dtype).reshape(
+                [1 if d in loops else shape[d] for d in range(env.lead)] + [*kept_shape]
+            )
 
         return small_over_devices_first
 
@@ -193,14 +195,14 @@ _any_sum_type = _reduce_type("reduce_sum", "iufc")
 
 
 def _sum_type(x: ShapedArray, *, axes: Ints, **params: Any) -> ShapedArray:
-    found = _any_sum_type(x, axes=axes, **params)
+    out_type = _any_sum_type(x, axes=axes, **params)
     narrow = x.dtype.itemsize == 2 and isdtype(x.dtype, "real floating")
     if narrow and not config.jax_allow_f16_reductions and any(x.shape[d] != 1 for d in axes):
         raise ValueError(
             f"reduce_sum of {x.str_short()} is not allowed where jax_allow_f16_reductions is False. Convert it to float32, or sum it "
             "with jnp.sum, which does."
         )
-    return found
+    return out_type
 
 
 def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
@@ -226,9 +228,9 @@ def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
 
 
 def _sum_transpose(ct: Any, x: Any, *, axes: Ints, **_: Any) -> list[Any]:
-    kept = tuple(d for d in range(x.aval.ndim) if d not in axes)
+    kept_dims = tuple(d for d in range(x.aval.ndim) if d not in axes)
     sharding = cotangent_sharding(x.aval)
-    return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept, out_sharding=sharding)]
+    return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept_dims, out_sharding=sharding)]
 
 
 def _extremum_jvp(name: str) -> Callable[..., Any]:
@@ -237,9 +239,9 @@ def _extremum_jvp(name: str) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Ints, **_: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
         out = bind(find_op(name), x, axes=axes)
-        kept = tuple(d for d in range(x.ndim) if d not in axes)
+        kept_dims = tuple(d for d in range(x.ndim) if d not in axes)
         shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
-        full = do.broadcast_in_dim(out, shape=shape, broadcast_dimensions=kept, out_sharding=None)
+        full = do.broadcast_in_dim(out, shape=shape, broadcast_dimensions=kept_dims, out_sharding=None)
         chosen = do.convert_element_type(do.eq(x, full), new_dtype=x.dtype, weak_type=False)
         count = do.reduce_sum(chosen, axes=axes)
         return out, do.div(do.reduce_sum(do.mul(t, chosen), axes=axes), count)
@@ -299,8 +301,8 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
         return bind(reduce_sum_p, x, axes=dims)
     sharding = resolve_out_sharding(out_sharding, "reduce_sum", x.ndim - len(dims))
     assert sharding is not None
-    summed = {a for d in dims if -x.ndim <= d < x.ndim for a in x.aval.spec[d]} | x.aval.unreduced
-    if beside := sorted(sharding.spec.unreduced - summed):
+    summed_axes = {a for d in dims if -x.ndim <= d < x.ndim for a in x.aval.spec[d]} | x.aval.unreduced
+    if beside := sorted(sharding.spec.unreduced - summed_axes):
         raise ShardingTypeError(
             f"out_sharding's unreduced axes should be in operand's specs that were summed over: {beside} split none of the dims {dims} "
             f"of {x.aval.str_short()}. Got {sharding.spec}."

@@ -26,7 +26,7 @@ from shardwise.runtime.memory import pool
 FEWEST = 1 << 13  # elements; from here on a compiled loop is faster
 _PIECE = 1 << 14  # least number of elements of a row per thread
 _COLUMNS = 1 << 10  # columns per chunk of a thread
-_SHARED = 1 << 17  # elements; from here on a second thread is faster
+_THREADS_FROM = 1 << 17  # elements; from here on a second thread is faster
 
 
 def _log_add(w: Lanes, x: Lane, y: Lane) -> Lane:
@@ -136,13 +136,13 @@ def accumulate_dim(running: RunningReduction, x: Ndarray, dim: int, reverse: boo
         width = _COLUMNS if outer * inner >= 2 * _COLUMNS else max(64, inner // thread_count())
         blocks = -(-inner // width)
         loop = _column_loop(running, name_of(dtype), reverse)
-        loop(outer * blocks, (n, inner, blocks, width), (dense, out), None if x.size >= _SHARED else 1)
+        loop(outer * blocks, (n, inner, blocks, width), (dense, out), None if x.size >= _THREADS_FROM else 1)
     return out.transpose(np.argsort(order))
 
 
 def _along_rows(running: RunningReduction, x: Ndarray, out: Ndarray, rows: int, n: int, reverse: bool) -> None:
     dtype = x.dtype
-    threads = thread_count() if x.size >= _SHARED else 1
+    threads = thread_count() if x.size >= _THREADS_FROM else 1
     pieces = 1 if rows >= 4 * threads or threads == 1 else max(1, min(4 * threads, n // _PIECE))
     size = -(-n // pieces)
     begins = running.combine_initial(np.full((rows, pieces), running.identity(dtype), dtype))
@@ -151,8 +151,8 @@ def _along_rows(running: RunningReduction, x: Ndarray, out: Ndarray, rows: int, 
         totals = np.empty_like(begins)
         _row_loop(running, name_of(dtype), reverse, False)(rows * pieces, numbers, (x, out, begins, totals), threads)
         own, others = (slice(None, -1), slice(1, None)) if reverse else (slice(1, None), slice(None, -1))
-        turned = totals[:, ::-1] if reverse else totals
-        upto = running.combine_initial(running.ufunc.accumulate(turned, axis=1, dtype=dtype))
+        ordered_totals = totals[:, ::-1] if reverse else totals
+        upto = running.combine_initial(running.ufunc.accumulate(ordered_totals, axis=1, dtype=dtype))
         begins[:, own] = (upto[:, ::-1] if reverse else upto)[:, others]
     _row_loop(running, name_of(dtype), reverse, True)(rows * pieces, numbers, (x, out, begins, begins), threads)
 

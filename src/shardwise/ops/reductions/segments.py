@@ -76,13 +76,13 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
         values, ids = as_array(data), as_array(segment_ids)
         num_segments = _count(name, num_segments, ids)
         rows, tail = ids.shape, values.shape[1:]
-        resolved = resolve_out_sharding(out_sharding, name, 1 + len(tail))
-        if resolved is not None and resolved.mesh.explicit_axes:
+        resolved_sharding = resolve_out_sharding(out_sharding, name, 1 + len(tail))
+        if resolved_sharding is not None and resolved_sharding.mesh.explicit_axes:
 
             def whole(values: Any, ids: Any) -> Array:
                 return segment(values, ids, num_segments, indices_are_sorted, unique_indices, bucket_size, mode)
 
-            return _auto_axes(whole, out_sharding=resolved)(values, ids)
+            return _auto_axes(whole, out_sharding=resolved_sharding)(values, ids)
         values = _for_each_id(name, values, (*rows, *tail))
         size = None if bucket_size is None or not rows else operator.index(bucket_size)
         buckets = () if size is None else (-(-rows[0] // size),)
@@ -93,7 +93,7 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
             positions = _with_buckets(positions, size)
         window = tuple(range(ids.ndim, values.ndim))
         numbers = ScatterDimensionNumbers(window, tuple(range(len(lead))), tuple(range(len(lead))))
-        found = scatter(
+        result = scatter(
             out,
             positions,
             values,
@@ -102,7 +102,7 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
             unique_indices=unique_indices,
             mode=mode,
         )
-        return found if size is None else bind(reduced, found, axes=(0,))
+        return result if size is None else bind(reduced, result, axes=(0,))
 
     segment.__name__ = segment.__qualname__ = name
     segment.__doc__ = _DOC.format(reduction=reduction, name=name, shown=shown)

@@ -26,9 +26,9 @@ def fast_sum(x: Ndarray, dims: Ints) -> Ndarray:
     if dtype.itemsize < 4 and dtype.kind not in "iu":
         return np.asarray(np.add.reduce(x, axis=dims, dtype=np.float32)).astype(dtype)
     if x.size >= SMALL and dtype.kind == "f":
-        found = _by_layout(x, dims)
-        if found is not None:
-            return found
+        total = _by_layout(x, dims)
+        if total is not None:
+            return total
     return np.add.reduce(x, axis=dims, dtype=dtype)
 
 
@@ -40,29 +40,29 @@ def _by_layout(x: Ndarray, dims: Ints) -> Ndarray | None:
         return None
     runs: list[list[int]] = []  # [size, whether it is summed], neighbours of one kind merged
     for d in order:
-        n, summed = x.shape[d], int(d in dims)
+        n, is_summed = x.shape[d], int(d in dims)
         if n == 1:
             continue
-        if runs and runs[-1][1] == summed:
+        if runs and runs[-1][1] == is_summed:
             runs[-1][0] *= n
         else:
-            runs.append([n, summed])
+            runs.append([n, is_summed])
     total = _dense_sum(dense, runs)
     if total is None:
         return None
-    kept = [d for d in order if d not in dims]
-    out = total.reshape([x.shape[d] for d in kept])
-    return out.transpose([kept.index(d) for d in sorted(kept)])
+    kept_dims = [d for d in order if d not in dims]
+    out = total.reshape([x.shape[d] for d in kept_dims])
+    return out.transpose([kept_dims.index(d) for d in sorted(kept_dims)])
 
 
 def _dense_sum(dense: Ndarray, runs: list[list[int]]) -> Ndarray | None:
-    summed = [s for _, s in runs]
-    if summed == [0, 1]:
+    summed_pattern = [s for _, s in runs]
+    if summed_pattern == [0, 1]:
         (rows, n) = runs[0][0], runs[1][0]
         if n > 4 * _CHUNK or rows < 16:
             return None
         return _product(dense.reshape(rows, n), _ones(n, dense.dtype)[:, None])[:, 0]
-    if summed == [1, 0]:
+    if summed_pattern == [1, 0]:
         (n, columns) = runs[0][0], runs[1][0]
         if columns > _CHUNK or n < 16:
             return None

@@ -79,8 +79,8 @@ def reduce_window_shape_tuple(
     windows = (
         list(window_dimensions) if window_dilation is None else map(dilated_size, window_dimensions, window_dilation)
     )
-    padded = (n + low + high for n, (low, high) in zip(sizes, padding, strict=True))
-    return tuple(map(window_count, padded, windows, window_strides))
+    padded_sizes = (n + low + high for n, (low, high) in zip(sizes, padding, strict=True))
+    return tuple(map(window_count, padded_sizes, windows, window_strides))
 
 
 def _check_window(x: ShapedArray, window_dimensions: Ints, **others: Sequence[Any]) -> None:
@@ -387,10 +387,10 @@ def reduce_window(
         values[0].aval, windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
     )
     if SHOWING.get() and not consts:
-        found = bind(_reduce_window_p, *values, *starts, consts=(), jaxpr=program, **params)
+        results = bind(_reduce_window_p, *values, *starts, consts=(), jaxpr=program, **params)
     else:
-        found = _typed_slices(program, consts, values, starts, params)
-    return tree_unflatten(tree, [strong(x) for x in found])
+        results = _typed_slices(program, consts, values, starts, params)
+    return tree_unflatten(tree, [strong(x) for x in results])
 
 
 def _window_body(*values: Any, jaxpr: Program, consts: tuple[Any, ...], **params: Any) -> list[Any]:
@@ -431,8 +431,8 @@ def _monoid(program: Program, inits: Sequence[Value], values: Sequence[Value]) -
     if op is None or set(eqn.inputs) != set(program.inputs) or program.outputs != eqn.outputs:
         return None
     init = inits[0]
-    known = init.value[()] if isinstance(init, Literal) else _concrete(init)
-    if known is None or known != MONOIDS[op.reduction_of({})].identity(values[0].dtype):
+    known_init = init.value[()] if isinstance(init, Literal) else _concrete(init)
+    if known_init is None or known_init != MONOIDS[op.reduction_of({})].identity(values[0].dtype):
         return None
     return None if op in (reduce_window_max_p, reduce_window_min_p) and dtype_kind(values[0].dtype) == "c" else op
 
@@ -488,8 +488,8 @@ def _by_slices(
     for d, step in _last_first(params):
         parts = None
         for part in _taps(xs[0].shape, d, *step):
-            shifted = [slice(x, **part) for x in xs]
-            parts = shifted if parts is None else run(parts, shifted)
+            shifted_parts = [slice(x, **part) for x in xs]
+            parts = shifted_parts if parts is None else run(parts, shifted_parts)
         assert parts is not None
         xs = parts
     full = [broadcast_in_dim(v, xs[0].shape, ()) for v in inits]

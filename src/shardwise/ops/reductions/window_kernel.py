@@ -87,18 +87,18 @@ def window_compile(reduction: str) -> Callable[..., Callable[[Ndarray], Ndarray]
         wide = _compute_dtype(reduction, x.dtype)
         if not _pays(env, out, windows) or op.emit is None or not fits(x.update(dtype=wide), op.emit.kinds):
             return by_kernel
-        padded = [
+        padded_shape = [
             dilated_size(n, step) + low + high
             for n, step, (low, high) in zip(x.shape, params["base_dilation"], params["padding"], strict=True)
         ]
         steps = _steps(windows, params["window_strides"], params["window_dilation"])
         positive = _begins_with_zero(reduction, windows, x.dtype)
-        loop = _WindowLoop(env, op, ShapedArray(tuple(padded), wide), steps, positive=positive)
+        loop = _WindowLoop(env, op, ShapedArray(tuple(padded_shape), wide), steps, positive=positive)
         fill = MONOIDS[reduction].identity(x.dtype)
 
         def run(block: Ndarray) -> Ndarray:
-            made = loop(spread_elements(block, env.lead, params["padding"], params["base_dilation"], fill, wide))
-            return made.astype(x.dtype) if wide != x.dtype else made
+            result = loop(spread_elements(block, env.lead, params["padding"], params["base_dilation"], fill, wide))
+            return result.astype(x.dtype) if wide != x.dtype else result
 
         return run
 
@@ -117,20 +117,20 @@ def _slide(merge: Any, x: Ndarray, dim: int, size: int, stride: int, gap: int) -
     if _in_order(size, stride):
         out = part(x, 0, count, stride)
         for tap in range(1, size):
-            shifted = part(x, tap * gap, count, stride)
-            out = merge(out, shifted) if tap == 1 else merge(out, shifted, out=out)
+            shifted_part = part(x, tap * gap, count, stride)
+            out = merge(out, shifted_part) if tap == 1 else merge(out, shifted_part, out=out)
         return out
     # Windows of 1, 2, 4, ... elements, each from a pair of the previous size; adjacent ones for the bits of `size` give the result.
     total: Ndarray | None = None
-    done = 0
+    taps_done = 0
     power, width = x, 1
     places = (count - 1) * stride + 1 if count else 0
     while True:
         if size & width:
-            here = part(power, done * gap, places, 1)
+            here = part(power, taps_done * gap, places, 1)
             total = here if total is None else merge(total, here)
-            done += width
-        if done == size:
+            taps_done += width
+        if taps_done == size:
             assert total is not None
             return part(total, 0, count, stride)
         left = power.shape[dim] - width * gap
@@ -152,12 +152,12 @@ class _WindowLoop:
         equations: list[Equation] = []
 
         def combine_values(a: Var, b: Any, by: Op = op) -> Var:
-            made = Var(out)
-            equations.append(Equation(by, (a, b), (made,), {}))
-            return made
+            combination = Var(out)
+            equations.append(Equation(by, (a, b), (combination,), {}))
+            return combination
 
         def element(number: int, offset: Ints) -> Var:
-            """The reduction along the first `number` dims of what lies at an offset along the others."""
+            """The reduction along the first `number` dims, at one offset along the others."""
             if not number:
                 return self._offsets.setdefault(offset, Var(out))
             d, size, stride, gap = steps[number - 1]
@@ -211,12 +211,12 @@ def _along(size: int, ordered: bool, at: Callable[[int], Any], combined: Callabl
     def run(first: int, width: int) -> Any:
         return at(first) if width == 1 else combined(run(first, width // 2), run(first + width // 2, width // 2))
 
-    total, done, width = None, 0, 1
-    while done < size:
+    total, taps_done, width = None, 0, 1
+    while taps_done < size:
         if size & width:
-            here = run(done, width)
+            here = run(taps_done, width)
             total = here if total is None else combined(total, here)
-            done += width
+            taps_done += width
         width *= 2
     return total
 

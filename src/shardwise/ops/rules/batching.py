@@ -16,7 +16,7 @@ from shardwise.ir.op import Params, find_op
 from shardwise.ops.rules.derivative import do, full_in_front, moved_to_front
 from shardwise.sharding import NamedSharding, PartitionSpec
 
-Batched = tuple[list[Any], list[int | None]]
+BatchedValues = tuple[list[Any], list[int | None]]
 _BOOL = np.dtype(np.bool_)
 
 
@@ -33,25 +33,27 @@ def mapped_sharding(sharding: NamedSharding | None, x: Any) -> NamedSharding | N
     return NamedSharding(sharding.mesh, PartitionSpec(x.aval.spec[0] or None, *sharding.spec.partitions, **marks))
 
 
-def in_front(name: str, change: Callable[..., dict[str, Any]]) -> Callable[..., Batched]:
+def in_front(name: str, change: Callable[..., dict[str, Any]]) -> Callable[..., BatchedValues]:
     """The rule of an op with one operand; ``change(size, **params)`` gives the params that differ with the mapped dim in front."""
 
-    def batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    def batch(
+        size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+    ) -> BatchedValues:
         (x,), (dim,) = values, dims
         assert dim is not None
         x = moved_to_front(x, dim)
-        changed = {**params, **change(size, **params)}
-        if "out_sharding" in changed:
-            changed["out_sharding"] = mapped_sharding(changed["out_sharding"], x)
+        new_params = {**params, **change(size, **params)}
+        if "out_sharding" in new_params:
+            new_params["out_sharding"] = mapped_sharding(new_params["out_sharding"], x)
         op = find_op(name)
-        outs = bind(op, x, **changed)
+        outs = bind(op, x, **new_params)
         outs = outs if op.multiple_results else [outs]
         return list(outs), [0] * len(outs)
 
     return batch
 
 
-def shift_dims_rule(name: str, *params: str) -> Callable[..., Batched]:
+def shift_dims_rule(name: str, *params: str) -> Callable[..., BatchedValues]:
     """The rule of an op whose `params` each name a dim, or a tuple of dims, of its operand."""
 
     def change(size: int, **given: Any) -> dict[str, Any]:
@@ -62,13 +64,13 @@ def shift_dims_rule(name: str, *params: str) -> Callable[..., Batched]:
 
 def concatenate(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
-) -> Batched:
+) -> BatchedValues:
     """Every piece has the mapped dim in front."""
     fronts = [full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)]
     return [do.concatenate(*fronts, dimension=params["dimension"] + 1)], [0]
 
 
-def pad(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def pad(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
     """The mapped dim is not padded. A mapped padding value is selected afterwards at the padded positions."""
     (x, value), (dim, value_dim) = values, dims
     config = ((0, 0, 0), *params["padding_config"])
@@ -77,12 +79,12 @@ def pad(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | N
         return [do.pad(front, value, padding_config=config)], [0]
     inside = do.broadcast_in_dim(literal(False, _BOOL), shape=front.shape, broadcast_dimensions=(), out_sharding=None)
     outside = do.pad(inside, literal(True, _BOOL), padding_config=config)
-    filled = do.pad(front, literal(0, x.dtype), padding_config=config)
-    everywhere = do.broadcast_in_dim(value, shape=filled.shape, broadcast_dimensions=(0,), out_sharding=None)
-    return [do.select_n(outside, filled, everywhere)], [0]
+    padded_front = do.pad(front, literal(0, x.dtype), padding_config=config)
+    everywhere = do.broadcast_in_dim(value, shape=padded_front.shape, broadcast_dimensions=(0,), out_sharding=None)
+    return [do.select_n(outside, padded_front, everywhere)], [0]
 
 
-def sort(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def sort(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> BatchedValues:
     """Every operand has the mapped dim in front."""
     fronts = [full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)]
     return list(do.sort(*fronts, **{**params, "dimension": params["dimension"] + 1})), [0] * len(values)

@@ -24,9 +24,9 @@ def traced_body(name: str, body: Body) -> TracedBody:
     @recent(512)
     def program(types: tuple[ShapedArray, ...], params: ExactParams, context: object) -> Program:
         del context  # part of the key: dtypes and layouts of constants depend on settings and on the context mesh
-        traced, captured = trace_program(lambda *xs: body(*xs, **params), types, name)
-        assert not captured
-        return traced
+        body_program, captured_values = trace_program(lambda *xs: body(*xs, **params), types, name)
+        assert not captured_values
+        return body_program
 
     return lambda types, params: program(types, ExactParams(params), context_token())
 
@@ -35,8 +35,8 @@ def define_body_op(name: str, traced: TracedBody, *, several: bool = True, **fie
     """The op that calls such a program, with `several` results or one. `fields`: further fields of the `Op`."""
 
     def type_rule(*types: ShapedArray, **params: Any) -> Any:
-        found = tuple(out.aval for out in traced(types, params).outputs)
-        return found if several else found[0]
+        out_types = tuple(out.aval for out in traced(types, params).outputs)
+        return out_types if several else out_types[0]
 
     def inline(eqn: Equation) -> Program:
         with use_abstract_mesh(_mesh_around(eqn)):
@@ -50,9 +50,9 @@ def _mesh_around(eqn: Equation) -> AbstractMesh:
     though those of the program around them may.
     """
     context = get_abstract_mesh()
-    found = next((v.aval.mesh for v in (*eqn.inputs, *eqn.outputs) if v.aval.mesh is not None), None)
-    if found is not None or not context.explicit_axes:
-        return context if found is None else found
+    mesh = next((v.aval.mesh for v in (*eqn.inputs, *eqn.outputs) if v.aval.mesh is not None), None)
+    if mesh is not None or not context.explicit_axes:
+        return context if mesh is None else mesh
     return context.update_axis_types(dict.fromkeys(context.explicit_axes, AxisType.Auto))
 
 

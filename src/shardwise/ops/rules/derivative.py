@@ -123,7 +123,7 @@ def dims_sharding(sharding: NamedSharding | None, dims: Sequence[int]) -> NamedS
 
 def full_cotangent(aval: ShapedArray, value: Any = 0) -> Array:
     """An array of this type's shape and dtype, filled with one value and laid out as cotangents are."""
-    made = do.broadcast_in_dim(
+    result = do.broadcast_in_dim(
         literal(value, aval.dtype, weak_type=aval.weak_type),
         shape=aval.shape,
         broadcast_dimensions=(),
@@ -131,8 +131,8 @@ def full_cotangent(aval: ShapedArray, value: Any = 0) -> Array:
     )
     if aval.mesh is None and not value:  # zeros are partial sums of zeros
         for axes, to in ((aval.reduced, "unreduced"), (aval.unreduced, "reduced")):
-            made = do.pcast(made, axes=tuple(sorted(axes)), to=to) if axes else made
-    return made
+            result = do.pcast(result, axes=tuple(sorted(axes)), to=to) if axes else result
+    return result
 
 
 def positions(aval: ShapedArray, dim: int) -> Array:
@@ -158,8 +158,10 @@ def unbroadcast(ct: Array, aval: ShapedArray) -> Array:
     if not shape:
         return do.reduce_sum(ct, axes=tuple(range(ct.ndim)))
     axes = tuple(d for d, n in enumerate(shape) if n == 1 and ct.shape[d] != 1)
-    kept = tuple(d for d in range(len(shape)) if d not in axes)
-    return do.broadcast_in_dim(do.reduce_sum(ct, axes=axes), shape=shape, broadcast_dimensions=kept, out_sharding=None)
+    kept_dims = tuple(d for d in range(len(shape)) if d not in axes)
+    return do.broadcast_in_dim(
+        do.reduce_sum(ct, axes=axes), shape=shape, broadcast_dimensions=kept_dims, out_sharding=None
+    )
 
 
 def moved_to_front(x: Any, dim: int) -> Any:
@@ -246,12 +248,12 @@ def unknown_derivative(name: str, operand: str) -> Rule:
 
 def later(module: str, name: str) -> Rule:
     """A rule defined in another module, which is imported when the rule first runs."""
-    found: list[Rule] = []
+    loaded_rules: list[Rule] = []
 
     def rule(*args: Any, **params: Any) -> Any:
-        if not found:
-            found.append(getattr(import_module(module), name))
-        return found[0](*args, **params)
+        if not loaded_rules:
+            loaded_rules.append(getattr(import_module(module), name))
+        return loaded_rules[0](*args, **params)
 
     return rule
 

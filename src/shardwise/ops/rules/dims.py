@@ -21,9 +21,9 @@ def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
             items = (shape,) if not hasattr(shape, "__iter__") or getattr(shape, "ndim", 1) == 0 else tuple(shape)
             sizes = tuple(operator.index(n) for n in items)
         except TypeError as error:
-            traced = any(isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+            is_traced = any(isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
             raise about(
-                "traced-value" if traced else "shapes",
+                "traced-value" if is_traced else "shapes",
                 TypeError(
                     f"{name}: Shapes must be 1D sequences of concrete values of integer type, got {shape!r}. A traced value "
                     "cannot set a shape: mark the argument static."
@@ -54,7 +54,7 @@ def dim_index(dim: Any, ndim: int, name: str) -> int:
 
 def dim_indices(dims: Sequence[Any], ndim: int, name: str) -> tuple[int, ...]:
     """`dim_index` of each, in the order given. ValueError for duplicates."""
-    found = tuple(dim_index(d, ndim, name) for d in int_tuple(dims, name))
-    if len(set(found)) != len(found):
+    indices = tuple(dim_index(d, ndim, name) for d in int_tuple(dims, name))
+    if len(set(indices)) != len(indices):
         raise ValueError(f"repeated axis in {name}: dimensions are not unique: {tuple(dims)}")
-    return found
+    return indices

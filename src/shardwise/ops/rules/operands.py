@@ -86,10 +86,10 @@ def scalar_operand(x: bool | int | float | complex, like: Any = None) -> Literal
     if not x:
         return _scalar_literal(x, like)  # 0.0 and -0.0 would share a key
     key = (x.__class__, x, like if like is not None else _x64())
-    found = _literals.get(key)
-    if found is None:
-        found = _literals[key] = _scalar_literal(x, like)
-    return found
+    scalar = _literals.get(key)
+    if scalar is None:
+        scalar = _literals[key] = _scalar_literal(x, like)
+    return scalar
 
 
 _x64 = config.setting("jax_enable_x64").get
@@ -122,12 +122,12 @@ def requested_dtype(dtype: Any, name: str) -> Any:
     try:
         return _SETTLED_DTYPES[dtype]
     except (KeyError, TypeError):
-        found = check_requested(dtype, name)
-        small = found.itemsize <= (8 if dtype_kind(found) == "c" else 4)
-        named = isinstance(dtype, (np.dtype, str)) or (isinstance(dtype, type) and issubclass(dtype, np.generic))
-        if small and named and np.dtype(dtype) == found:
-            _SETTLED_DTYPES[dtype] = found
-        return found
+        resolved_dtype = check_requested(dtype, name)
+        small = resolved_dtype.itemsize <= (8 if dtype_kind(resolved_dtype) == "c" else 4)
+        is_named = isinstance(dtype, (np.dtype, str)) or (isinstance(dtype, type) and issubclass(dtype, np.generic))
+        if small and is_named and np.dtype(dtype) == resolved_dtype:
+            _SETTLED_DTYPES[dtype] = resolved_dtype
+        return resolved_dtype
 
 
 # -- type rules ------------------------------------------------------------------------------------------------------
@@ -137,11 +137,11 @@ def check_kind(name: str, t: ShapedArray, accepts: str, position: int | None = N
     """TypeError unless the dtype's kind is among the letters of `accepts`."""
     if dtype_kind(t.dtype) not in accepts:
         where = "" if position is None else f" at position {position}"
-        expected = ", ".join(KIND_NAMES[k] for k in accepts)
+        expected_kinds = ", ".join(KIND_NAMES[k] for k in accepts)
         raise about(
             "dtypes",
             TypeError(
-                f"{name} does not accept dtype {t.dtype.name}{where}; expected one of these kinds: {expected}. "
+                f"{name} does not accept dtype {t.dtype.name}{where}; expected one of these kinds: {expected_kinds}. "
                 "Cast with lax.convert_element_type."
             ),
         )
@@ -163,20 +163,20 @@ def check_same_dtype(name: str, types: Sequence[ShapedArray]) -> None:
 
 def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
     """The shape of an elementwise result: except for operands of rank 0, ranks agree and dims are equal or 1."""
-    ranked = [s for s in shapes if s]
-    if not ranked:
+    array_shapes = [s for s in shapes if s]
+    if not array_shapes:
         return ()
-    first = ranked[0]
-    if all(s == first for s in ranked):
+    first = array_shapes[0]
+    if all(s == first for s in array_shapes):
         return first
-    ranks = sorted({len(s) for s in ranked})
+    ranks = sorted({len(s) for s in array_shapes})
     if len(ranks) > 1:
         raise TypeError(
             f"{name} takes arrays of the same number of dimensions (or scalars), got shapes "
             f"{', '.join(map(str, shapes))}. Use lax.broadcast_in_dim or the shardwise.numpy function."
         )
     out = list[int]()
-    for sizes in zip(*ranked, strict=True):
+    for sizes in zip(*array_shapes, strict=True):
         wide = {n for n in sizes if n != 1}
         if len(wide) > 1:
             raise TypeError(
@@ -213,7 +213,7 @@ def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None) -
 # -- ops -------------------------------------------------------------------------------------------------------------
 
 
-def align_blocks(env: Env, blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
+def align_blocks(blocks: Sequence[Ndarray]) -> Sequence[Ndarray]:
     """Blocks that broadcast by NumPy's rules: blocks of rank-0 values receive size-1 dims after their loop dims."""
     ndim = max(b.ndim for b in blocks)
     if all(b.ndim == ndim for b in blocks):
@@ -267,7 +267,7 @@ def elementwise_op(
         return chosen if raw or not any(map(is_below_byte, dtypes)) else by_bytes(chosen)
 
     def kernel(env: Env, *blocks: Ndarray) -> Ndarray:
-        return ufunc_of(*[b.dtype for b in blocks])(*align_blocks(env, blocks))
+        return ufunc_of(*[b.dtype for b in blocks])(*align_blocks(blocks))
 
     return define_op(
         name,

@@ -30,9 +30,9 @@ def _sorted_values(x: Ndarray, axis: int, stable: bool) -> Ndarray:
     if len(parts := _parts(keys)) > 1:
         return np.take_along_axis(x, np.lexsort(parts[::-1], axis=axis), axis)
     # Equal keys are indistinguishable, except for zeros of both signs: only a stable sort keeps the order of these.
-    mixed = stable and keys.dtype.kind in "fc" and bool(((keys == 0) & np.signbit(keys.real)).any())
-    out = np.sort(keys, axis=axis, kind="stable" if mixed or keys.dtype.kind == "c" else None)
-    if keys.dtype.kind == "f" and not mixed and out.size and np.isnan(out.take(-1, axis)).any():
+    has_mixed_zeros = stable and keys.dtype.kind in "fc" and bool(((keys == 0) & np.signbit(keys.real)).any())
+    out = np.sort(keys, axis=axis, kind="stable" if has_mixed_zeros or keys.dtype.kind == "c" else None)
+    if keys.dtype.kind == "f" and not has_mixed_zeros and out.size and np.isnan(out.take(-1, axis)).any():
         out = np.sort(keys, axis=axis, kind="stable")  # NumPy's vector code gives all NaN the same bits
     return out if keys is x else out.astype(x.dtype)
 

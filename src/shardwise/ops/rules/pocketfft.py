@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.base.scipy_extensions import scipy_extension
 from shardwise.base.shapes import Ndarray
 
-_PLAIN, _DIVIDED = 0, 2  # how it scales: not at all, or by one over the number of elements
+_PLAIN, _BY_SIZE = 0, 2  # how it scales: not at all, or by one over the number of elements
 
 
 def transform(
@@ -20,7 +20,7 @@ def transform(
     """The transform of complex `x` along `dims`. `in_place`: written over `x`. RuntimeError where the system starts no more threads."""
     x = _align_native(x)
     return _library().c2c(
-        x, tuple(dims), not inverse, _DIVIDED if inverse else _PLAIN, x if in_place else None, workers
+        x, tuple(dims), not inverse, _BY_SIZE if inverse else _PLAIN, x if in_place else None, workers
     )
 
 
@@ -31,7 +31,7 @@ def transform_of_real(x: Ndarray, dims: Sequence[int], workers: int = 1) -> Ndar
 
 def inverse_to_real(x: Ndarray, dims: Sequence[int], last: int, workers: int = 1) -> Ndarray:
     """The real values, `last` along the last of `dims`, of which `x` is half a spectrum."""
-    return _library().c2r(_align_native(x), tuple(dims), last, False, _DIVIDED, None, workers)
+    return _library().c2r(_align_native(x), tuple(dims), last, False, _BY_SIZE, None, workers)
 
 
 def _align_native(x: Ndarray) -> Ndarray:
@@ -42,10 +42,10 @@ def _align_native(x: Ndarray) -> Ndarray:
 @functools.cache
 def _library() -> Any:
     try:
-        found = scipy_extension("fft._pocketfft.pypocketfft")
+        extension = scipy_extension("fft._pocketfft.pypocketfft")
     except ImportError:
         return _Public
-    return found if _works_as_expected(found) else _Public
+    return extension if _works_as_expected(extension) else _Public
 
 
 def _works_as_expected(library: Any) -> bool:
@@ -54,7 +54,7 @@ def _works_as_expected(library: Any) -> bool:
     try:
         both = library.c2c(x.astype(np.complex64), (0,), True, _PLAIN, None, 1)
         half = library.r2c(x, (0,), True, _PLAIN, None, 1)
-        back = library.c2r(half, (0,), 2, False, _DIVIDED, None, 1)
+        back = library.c2r(half, (0,), 2, False, _BY_SIZE, None, 1)
     except (AttributeError, TypeError, ValueError):
         return False
     return bool((both == [8, -2]).all() and (half == [8, -2]).all() and (back == x).all())
@@ -67,8 +67,8 @@ class _Public:
     def c2c(x: Ndarray, dims: Any, forward: bool, scale: int, out: Ndarray | None, workers: int) -> Any:
         import scipy.fft
 
-        made = scipy.fft.fftn if forward else scipy.fft.ifftn
-        return made(x, axes=dims, workers=workers, overwrite_x=out is not None)
+        transform = scipy.fft.fftn if forward else scipy.fft.ifftn
+        return transform(x, axes=dims, workers=workers, overwrite_x=out is not None)
 
     @staticmethod
     def r2c(x: Ndarray, dims: Any, forward: bool, scale: int, out: None, workers: int) -> Any:

@@ -1,7 +1,7 @@
 """Ops that small programs hold as programs of other ops.
 
-Comes in: a function that binds those ops. Goes out: a `SmallForm`. The function gives what the op's kernel gives: the same bits where these
-do not depend on the order of a sum.
+In: a function that binds those ops. Out: a `SmallForm`. The function has the results of the op's kernel, bit for bit except where a sum's
+order matters.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _program_of(function: Function, eqn: Equation) -> Program:
 @recent(1024)
 def _trace_function(function: Function, types: Types, params: ExactParams) -> Program:
     def results(*operands: Any) -> list[Any]:
-        found = function(*operands, **params)
-        return list(found) if isinstance(found, (list, tuple)) else [found]
+        outcome = function(*operands, **params)
+        return list(outcome) if isinstance(outcome, (list, tuple)) else [outcome]
 
     # A device's values are typed without meshes, whatever mesh is in context.
     with use_abstract_mesh(AbstractMesh((), ())):

@@ -140,8 +140,8 @@ def _broadcast_transpose(
 ) -> list[Any]:
     """The sum over new dims and over dims that grew from size 1."""
     new = tuple(d for d in range(len(shape)) if d not in broadcast_dimensions)
-    summed = do.reduce_sum(ct, axes=new) if new else ct
-    return [unbroadcast(summed, x.aval)]
+    summed_ct = do.reduce_sum(ct, axes=new) if new else ct
+    return [unbroadcast(summed_ct, x.aval)]
 
 
 def _broadcast_mapped(size: int, shape: Shape, broadcast_dimensions: tuple[int, ...], **_: Any) -> dict[str, Any]:
@@ -248,7 +248,9 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
 
 def require_kept_axes(name: str, x: Any, wanted: Spec, shown: Any) -> None:
     """ValueError if a dim of `x` is split, and otherwise than `wanted` says for the last dims of the result."""
-    if any(axes and axes != kept for axes, kept in zip(x.aval.spec, wanted[len(wanted) - x.ndim :], strict=True)):
+    if any(
+        axes and axes != kept_axes for axes, kept_axes in zip(x.aval.spec, wanted[len(wanted) - x.ndim :], strict=True)
+    ):
         raise ValueError(
             f"{name}: incompatible types: {x.aval.str_short()} is split otherwise than {shown} in the dims that they share. Reshard one."
         )
@@ -276,11 +278,11 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
         return x
     ndim = x.ndim + len(dimensions)
     new = dim_indices(dimensions, ndim, "lax.expand_dims")
-    kept = tuple(d for d in range(ndim) if d not in new)
+    kept_dims = tuple(d for d in range(ndim) if d not in new)
     shape = [1] * ndim
-    for n, d in zip(x.shape, kept, strict=True):
+    for n, d in zip(x.shape, kept_dims, strict=True):
         shape[d] = n
-    return broadcast_in_dim(x, tuple(shape), kept)
+    return broadcast_in_dim(x, tuple(shape), kept_dims)
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Array:

@@ -36,8 +36,10 @@ def with_rows_behind(
         return Var(a.aval.update(shape=tuple(n + high for n, (_, high, _) in zip(a.aval.shape, edges, strict=True))))
 
     def layout(v: Atom) -> Any:
-        placed = region.placements.get(v, ((),) * rank)
-        return tuple(axes if d == dim else () if set(axes).intersection(own) else own for d, own in enumerate(placed))
+        placement = region.placements.get(v, ((),) * rank)
+        return tuple(
+            axes if d == dim else () if set(axes).intersection(own) else own for d, own in enumerate(placement)
+        )
 
     inputs, outputs = [longer(a) for a in eqn.inputs], [longer(v) for v in eqn.outputs]
     lay = layout(eqn.outputs[0])

@@ -41,9 +41,9 @@ def even_windows(places: Callable[[Params, int], Sequence[Place]]) -> Callable[[
     """The `partition` of an op with windows; `places` gives its window dims from its params and its number of dims."""
 
     def partition(region: Any, eqn: Equation) -> None:
-        view, found = region.view(eqn.inputs[0]), places(eqn.params, eqn.inputs[0].aval.ndim)
-        ways = {p: math.prod(region.sizes_of(view.axes(p.d))) for p in found}
-        split = [p for p in found if ways[p] > 1]
+        view, window_places = region.view(eqn.inputs[0]), places(eqn.params, eqn.inputs[0].aval.ndim)
+        ways = {p: math.prod(region.sizes_of(view.axes(p.d))) for p in window_places}
+        split = [p for p in window_places if ways[p] > 1]
         if split:
             eqn, region = _with_even_taps(region, eqn, view, split, ways)
         uneven = {p: more for p in split if (more := _missing_windows(eqn, p, ways[p]))}

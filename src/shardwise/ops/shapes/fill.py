@@ -60,8 +60,8 @@ def varying_like(x: Any, made: Array) -> Array:
     if not types_table().like_copies_vma:
         return made
     axes = x.aval.vma if isinstance(x, Array) else getattr(x, "vma", None) or frozenset[str]()
-    missing = axes - made.aval.vma
-    return do.pvary(made, axes=tuple(sorted(missing))) if missing else made
+    missing_axes = axes - made.aval.vma
+    return do.pvary(made, axes=tuple(sorted(missing_axes))) if missing_axes else made
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding | None = None) -> Array:
@@ -98,9 +98,9 @@ def _fill_in_layout(shape: tuple[int, ...], value: Value, sharding: Any, name: s
         raise TypeError(f"lax.{name} takes a Sharding as sharding=, got {sharding!r}.")
     sharding.shard_shape(shape)  # raises where it does not fit
     if isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_explicit:
-        typed = resolve_out_sharding(sharding, name, len(shape))
+        explicit_sharding = resolve_out_sharding(sharding, name, len(shape))
         concrete = sharding if isinstance(sharding.mesh, Mesh) else None
-        return bind(reshard_op, full_array(shape, value), sharding=typed, concrete=concrete)
+        return bind(reshard_op, full_array(shape, value), sharding=explicit_sharding, concrete=concrete)
     return bind(sharding_constraint, full_array(shape, value), sharding=sharding)
 
 
@@ -141,8 +141,8 @@ def sharding_for(x: Any, shape: tuple[int, ...]) -> Sharding | None:
     if not getattr(x, "committed", False):
         return None
     sharding: Sharding = x.sharding
-    named = getattr(sharding, "spec", ())
-    fits = shape == x.shape or (sharding.is_fully_replicated and len(named) <= len(shape))
+    spec = getattr(sharding, "spec", ())
+    fits = shape == x.shape or (sharding.is_fully_replicated and len(spec) <= len(shape))
     return sharding if fits else None
 
 

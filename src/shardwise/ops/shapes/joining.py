@@ -34,13 +34,15 @@ _operands = operands  # functions below have a parameter of that name
 def _concatenate_type(*xs: ShapedArray, dimension: int) -> ShapedArray:
     shapes = [x.shape for x in xs]
     first = shapes[0]
-    shown = ", ".join(map(str, shapes))
+    shapes_text = ", ".join(map(str, shapes))
     if any(len(s) != len(first) for s in shapes):
-        raise TypeError(f"Cannot concatenate arrays with different numbers of dimensions: got shapes {shown}.")
+        raise TypeError(f"Cannot concatenate arrays with different numbers of dimensions: got shapes {shapes_text}.")
     if not 0 <= dimension < len(first):
-        raise TypeError(f"concatenate dimension out of bounds: dimension {dimension} for shapes {shown}.")
+        raise TypeError(f"concatenate dimension out of bounds: dimension {dimension} for shapes {shapes_text}.")
     if any(n != m for s in shapes for d, (n, m) in enumerate(zip(s, first, strict=True)) if d != dimension):
-        raise TypeError(f"concatenate along dim {dimension} takes shapes that agree in all other dims, got {shown}.")
+        raise TypeError(
+            f"concatenate along dim {dimension} takes shapes that agree in all other dims, got {shapes_text}."
+        )
     check_same_dtype("concatenate", xs)
     total = sum(s[dimension] for s in shapes)
     return ShapedArray((*first[:dimension], total, *first[dimension + 1 :]), xs[0].dtype, all(x.weak_type for x in xs))
@@ -67,8 +69,8 @@ def _concatenate_explicit(in_types: Types, out_types: Types, params: Params, rul
     """All operands and the result have the same sharding; operands without a mesh adapt."""
     specs = {t.spec for t in in_types if t.mesh is not None}
     if len(specs) > 1:
-        shown = ", ".join(str(t.sharding.spec) for t in in_types)
-        raise type_error(f"concatenate takes operands of one sharding, got {shown}. Reshard some of them.")
+        specs_text = ", ".join(str(t.sharding.spec) for t in in_types)
+        raise type_error(f"concatenate takes operands of one sharding, got {specs_text}. Reshard some of them.")
     return (specs.pop(),)
 
 
@@ -78,13 +80,13 @@ def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
 
 
 def _concatenate_boxes(eqn: Equation) -> Boxes:
-    dim, place, found = eqn.params["dimension"], 0, []
+    dim, place, boxes = eqn.params["dimension"], 0, []
     for i, x in enumerate(eqn.inputs):
         shape = x.aval.shape
         origin = (0,) * len(shape)
-        found.append(Box(i, origin, (*origin[:dim], place, *origin[dim + 1 :]), shape))
+        boxes.append(Box(i, origin, (*origin[:dim], place, *origin[dim + 1 :]), shape))
         place += shape[dim]
-    return (tuple(found),)
+    return (tuple(boxes),)
 
 
 def _concatenate_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:

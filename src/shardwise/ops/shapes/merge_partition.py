@@ -5,7 +5,7 @@ merge dims into one before them that the axes do not divide.
     f32[15@x, 2] -> f32[30]            on 8 devices: of its frame of 16 rows, then the first 30 of 32
 
 Comes in: an equation of a reshape. Goes out: slices of the first dim, reshapes that keep the split, and a concatenation; or the reshape
-of the frame, and the slice of what it holds.
+of the frame, and the slice that holds the value.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ def reshape_partition(region: Any, eqn: Equation) -> None:
 
 
 def _in_frame(region: Any, eqn: Equation) -> bool:
-    """Reshape the frame of a dim into which others are merged, if the operand has one; then cut what lies in it."""
+    """Reshape the frame of a dim into which others are merged, if the operand has one; then cut the value out of it."""
     (x,), (out,) = eqn.inputs, eqn.outputs
     rule = eqn.op.sharding_rule((x.aval,), (out.aval,), eqn.params)
     dims = {fs[0]: d for d, fs in enumerate(rule.inputs[0]) if len(fs) == 1}
     majors = [(d_out, dims[fs[0]]) for d_out, fs in enumerate(rule.outputs[0]) if len(fs) > 1 and fs[0] in dims]
-    framed = [(d_out, d, frame) for d_out, d in majors if (frame := region.frame(x, d)) is not None]
-    if len(framed) != 1:
+    framed_majors = [(d_out, d, frame) for d_out, d in majors if (frame := region.frame(x, d)) is not None]
+    if len(framed_majors) != 1:
         return False
-    ((d_out, d, frame),) = framed
-    view, merged = region.view(x), out.aval.shape[d_out] // x.aval.shape[d]
+    ((d_out, d, frame),) = framed_majors
+    view, merged_size = region.view(x), out.aval.shape[d_out] // x.aval.shape[d]
     own = [view.axes(e) for e in range(x.aval.ndim)]
     ways = [math.prod(region.sizes_of(axes)) for axes in own]
     layout = [axes if n % k == 0 else () for axes, n, k in zip(own, x.aval.shape, ways, strict=True)]
     layout[d] = frame.axes
-    inside, made = list(x.aval.shape), list(out.aval.shape)
-    inside[d], made[d_out] = frame.size, frame.size * merged
-    whole, result = Var(x.aval.update(shape=tuple(inside))), Var(out.aval.update(shape=tuple(made)))
-    placed = tuple([layout[dims[fs[0]]] if fs and fs[0] in dims else () for fs in rule.outputs[0]])
-    region = region.with_placements({whole: tuple(layout), result: placed})
+    inside, result_shape = list(x.aval.shape), list(out.aval.shape)
+    inside[d], result_shape[d_out] = frame.size, frame.size * merged_size
+    whole, result = Var(x.aval.update(shape=tuple(inside))), Var(out.aval.update(shape=tuple(result_shape)))
+    result_layout = tuple([layout[dims[fs[0]]] if fs and fs[0] in dims else () for fs in rule.outputs[0]])
+    region = region.with_placements({whole: tuple(layout), result: result_layout})
     around = tuple(
         (frame.low, frame.size - frame.low - n, 0) if e == d else (0, 0, 0) for e, n in enumerate(x.aval.shape)
     )
     fill = literal(0, x.aval.dtype)
     region.usual(Equation(pad_p, (x, fill), (whole,), {"padding_config": around}, eqn.source))
-    region.generic(Equation(eqn.op, (whole,), (result,), {**eqn.params, "new_sizes": tuple(made)}, eqn.source))
-    begin = tuple([frame.low * merged if e == d_out else 0 for e in range(len(made))])
+    region.generic(Equation(eqn.op, (whole,), (result,), {**eqn.params, "new_sizes": tuple(result_shape)}, eqn.source))
+    begin = tuple([frame.low * merged_size if e == d_out else 0 for e in range(len(result_shape))])
     end = tuple([b + n for b, n in zip(begin, out.aval.shape, strict=True)])
     cut = {"start_indices": begin, "limit_indices": end, "strides": None}
     region.usual(Equation(slice_p, (result,), (out,), cut, eqn.source))

@@ -37,12 +37,12 @@ Write = Callable[[Sequence[Ndarray], Ndarray], object]  # (operands, sum): write
 def cells(shape: Shape, shapes: tuple[Shape, ...], configs: tuple[PadConfig, ...]) -> list[Cell]:
     """The cells of a sum of this shape of operands of these shapes, padded so."""
     along = [_sections(n, [(s[d], c[d]) for s, c in zip(shapes, configs, strict=True)]) for d, n in enumerate(shape)]
-    found: list[Cell] = []
+    found_cells: list[Cell] = []
     for sections in itertools.product(*along):
         parts = [(i, tuple(reach[i] for _, reach in sections)) for i in range(len(shapes))]
-        reached = tuple((i, tuple(s for s in part if s)) for i, part in parts if all(part))
-        found.append((tuple(at for at, _ in sections), reached))
-    return found
+        reached_parts = tuple((i, tuple(s for s in part if s)) for i, part in parts if all(part))
+        found_cells.append((tuple(at for at, _ in sections), reached_parts))
+    return found_cells
 
 
 def count_cells(shape: Shape, shapes: tuple[Shape, ...], configs: tuple[PadConfig, ...]) -> int:
@@ -58,7 +58,7 @@ def _sections(
     """The sections of a dim, and the part of each operand that reaches it, or None."""
     steps = [between + 1 if n > 1 else 1 for n, (_, _, between) in operands]
     stride = math.lcm(*steps)
-    found: list[tuple[slice, tuple[slice | None, ...]]] = []
+    sections: list[tuple[slice, tuple[slice | None, ...]]] = []
     for rest in range(min(stride, size)):
         rounds = len(range(rest, size, stride))
         # Of each operand the first element at such positions, how many, in which steps, and the round of the first.
@@ -75,8 +75,8 @@ def _sections(
                 else None
                 for first, m, each, at in reach
             ]
-            found.append((slice(rest + begin * stride, rest + (end - 1) * stride + 1, stride), tuple(parts)))
-    return found
+            sections.append((slice(rest + begin * stride, rest + (end - 1) * stride + 1, stride), tuple(parts)))
+    return sections
 
 
 def _type(*xs: ShapedArray, shape: Shape, configs: tuple[PadConfig, ...]) -> ShapedArray:
@@ -106,7 +106,7 @@ class _Part:
                 np.add(here, value, out=here)
 
     def choose_write(self, env: Env, xs: Sequence[Ndarray], out: Ndarray) -> Write:
-        """What writes it for blocks that lie as these do: a loop of ours, or NumPy where that is as fast."""
+        """The function that writes the cell for blocks with these strides: a compiled loop, or NumPy where that is as fast."""
         from shardwise.runtime.fused import GroupKernel, fits  # start-up time: the compiler of loops
 
         if not self.parts or not fits(ShapedArray((), out.dtype), "iufc"):
@@ -125,7 +125,7 @@ class _Part:
         return write
 
     def _views(self, xs: Sequence[Ndarray], out: Ndarray) -> list[Ndarray]:
-        """Of the operands what reaches the cell, repeated on devices that share it, and the cell."""
+        """The operands' parts that reach the cell, repeated on devices that share it, and the cell."""
         here = out[(..., *self.at)]
         return [*[np.broadcast_to(xs[i][(..., *part)], here.shape) for i, part in self.parts], here]
 
@@ -136,30 +136,30 @@ def _sum_program(shapes: Sequence[Shape], dtype: Any, zero: Ndarray | None) -> P
     total, *others = [*values, *([] if zero is None else [Literal(zero, ShapedArray((), dtype))])]
     equations = list[Equation]()
     for other in others:
-        made = Var(values[0].aval)
-        equations.append(Equation(add_p, (total, other), (made,)))
-        total = made
+        new_total = Var(values[0].aval)
+        equations.append(Equation(add_p, (total, other), (new_total,)))
+        total = new_total
     return Program(tuple(values), tuple(equations), (total,), 0, "padded_sum")
 
 
 def _compile_sum(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Ndarray]:
     shape, lead = params["shape"], env.lead
     zero = np.zeros((), in_types[0].dtype)
-    made = cells(shape, tuple(t.shape for t in in_types), params["configs"])
+    all_cells = cells(shape, tuple(t.shape for t in in_types), params["configs"])
     # Where an operand does not reach, zeros are added, so that no sum is -0.0.
-    parts = [_Part(at, parts, zero if len(parts) < len(in_types) else None) for at, parts in made]
-    # By how the operands lie: the bytes that NumPy has written so far, then what writes each cell.
+    parts = [_Part(at, parts, zero if len(parts) < len(in_types) else None) for at, parts in all_cells]
+    # Per strides of the operands: first the bytes that NumPy has written so far, later the functions that write each cell.
     writes = Bounded[tuple[tuple[Shape, Shape], ...], int | list[Write]](LAYOUTS)
 
     def find_writes(xs: Sequence[Ndarray], out: Ndarray) -> list[Write] | None:
         key = tuple([(x.shape, x.strides) for x in xs])
-        found = writes.get(key, 0)
-        if isinstance(found, int):
-            if found < costs.COPY_CODE_FROM or not available():
-                writes[key] = found + out.nbytes
+        choices = writes.get(key, 0)
+        if isinstance(choices, int):
+            if choices < costs.COPY_CODE_FROM or not available():
+                writes[key] = choices + out.nbytes
                 return None
-            found = writes[key] = [part.choose_write(env, xs, out) for part in parts]
-        return found
+            choices = writes[key] = [part.choose_write(env, xs, out) for part in parts]
+        return choices
 
     def run(*xs: Ndarray) -> Ndarray:
         out = pool.empty((*np.broadcast_shapes(*[x.shape[:lead] for x in xs]), *shape), xs[0].dtype)

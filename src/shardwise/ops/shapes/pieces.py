@@ -92,8 +92,8 @@ def _slice_localize(params: Params, in_types: Types, out_types: Types) -> Params
 def cut_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     """Dims that keep their size keep their sharding; a dim whose size changes is one PERMUTE factor of the operand's size."""
     shape = in_types[0].shape
-    changed = {d for out in out_types for d, (n, m) in enumerate(zip(shape, out.shape, strict=True)) if n != m}
-    kinds = tuple(Kind.PERMUTE if d in changed else Kind.PASS for d in range(len(shape)))
+    changed_dims = {d for out in out_types for d, (n, m) in enumerate(zip(shape, out.shape, strict=True)) if n != m}
+    kinds = tuple(Kind.PERMUTE if d in changed_dims else Kind.PASS for d in range(len(shape)))
     scalars: tuple[tuple[()], ...] = ((),) * (len(in_types) - 1)
     return Rule((dim_factors(shape), *scalars), tuple(dim_factors(out.shape) for out in out_types), shape, kinds)
 
@@ -267,12 +267,12 @@ def _split_localize(params: Params, in_types: Types, out_types: Types) -> Params
 
 def _split_boxes(eqn: Equation) -> Boxes:
     shape, axis = eqn.inputs[0].aval.shape, eqn.params["axis"]
-    origin, start, found = (0,) * len(shape), 0, []
+    origin, start, boxes = (0,) * len(shape), 0, []
     for n in eqn.params["sizes"]:
         first = (*origin[:axis], start, *origin[axis + 1 :])
-        found.append((Box(0, first, origin, (*shape[:axis], n, *shape[axis + 1 :])),))
+        boxes.append((Box(0, first, origin, (*shape[:axis], n, *shape[axis + 1 :])),))
         start += n
-    return tuple(found)
+    return tuple(boxes)
 
 
 def _split_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
@@ -353,13 +353,13 @@ def _pad_kernel(env: Env, x: Ndarray, value: Ndarray, *, padding_config: PadConf
         step, size = interior + 1, sizes[d]
         first = -(-max(-lo, 0) // step)  # elements cut away at the start, and at the end
         last = n - max(0, -(-max(-hi, 0) // step))
-        kept = max(last - first, 0)
+        kept_count = max(last - first, 0)
         begin = lo + first * step
-        end = begin + max(kept - 1, 0) * step + min(kept, 1)
-        source.append(_slice(first, first + kept))
-        target.append(_slice(begin, end, step) if kept else _slice(0, 0))
+        end = begin + max(kept_count - 1, 0) * step + min(kept_count, 1)
+        source.append(_slice(first, first + kept_count))
+        target.append(_slice(begin, end, step) if kept_count else _slice(0, 0))
         here = (_slice(None),) * (lead + d)
-        if interior or not kept:
+        if interior or not kept_count:
             out[here] = fill
         else:
             out[(*here, _slice(0, begin))] = fill
@@ -404,8 +404,8 @@ def _pad_boxes(eqn: Equation) -> Boxes | None:
     first = tuple(max(-low, 0) for low, _, _ in config)
     at = tuple(max(low, 0) for low, _, _ in config)
     size = tuple(n - f + min(high, 0) for n, f, (_, high, _) in zip(shape, first, config, strict=True))
-    filled = Box(1, (), (0,) * len(out), out)
-    return ((filled, Box(0, first, at, size)) if all(n > 0 for n in size) else (filled,),)
+    fill_box = Box(1, (), (0,) * len(out), out)
+    return ((fill_box, Box(0, first, at, size)) if all(n > 0 for n in size) else (fill_box,),)
 
 
 def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, padding_config: PadConfig) -> tuple[Any, Any]:
@@ -425,11 +425,11 @@ def _cutting_pad_as_slice(eqn: Equation, devices: int) -> Program | None:
     gaps = any(i and n > 1 for n, (_, _, i) in zip(x.shape, config, strict=True))
     if gaps or any(low > 0 or high > 0 for low, high, _ in config) or x.update(shape=out.shape) != out:
         return None
-    old, unused, new = Var(x), Var(fill), Var(out)
+    old, unused_fill, new = Var(x), Var(fill), Var(out)
     limits = tuple(n + high for n, (_, high, _) in zip(x.shape, config, strict=True))
     params = {"start_indices": tuple(-low for low, _, _ in config), "limit_indices": limits, "strides": None}
     view = Equation(slice_p, (old,), (new,), params, eqn.source)
-    return Program((old, unused), (view,), (new,), 0, eqn.op.name)
+    return Program((old, unused_fill), (view,), (new,), 0, eqn.op.name)
 
 
 def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) -> list[Any]:

@@ -101,8 +101,8 @@ def reshaped_spec(shape: Shape, spec: Spec, new_sizes: Shape, mesh: AbstractMesh
         middle = None
     if middle is None:
         return None
-    found = iter([axes for _, axes in old[:start]] + middle + [axes for _, axes in old[len(old) - end :]])
-    return tuple(() if n == 1 else next(found) for n in new_sizes)
+    new_axes = iter([axes for _, axes in old[:start]] + middle + [axes for _, axes in old[len(old) - end :]])
+    return tuple(() if n == 1 else next(new_axes) for n in new_sizes)
 
 
 def _common_ends(old: Sequence[int], new: Sequence[int]) -> tuple[int, int]:

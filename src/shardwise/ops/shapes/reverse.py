@@ -35,8 +35,12 @@ def _rev_type(x: ShapedArray, *, dimensions: tuple[int, ...]) -> ShapedArray:
 
 
 def _rev_kernel(env: Env, x: Ndarray, *, dimensions: tuple[int, ...]) -> Ndarray:
-    turned = {env.lead + d for d in dimensions}
-    return x[tuple([slice(None, None, -1) if d in turned else slice(None) for d in range(x.ndim)])] if turned else x
+    reversed_axes = {env.lead + d for d in dimensions}
+    return (
+        x[tuple([slice(None, None, -1) if d in reversed_axes else slice(None) for d in range(x.ndim)])]
+        if reversed_axes
+        else x
+    )
 
 
 def _rev_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
@@ -56,11 +60,11 @@ def _rev_partition(region: Any, eqn: Equation) -> None:
 
     Devices that split several dims send their parts to the opposite corner at once.
     """
-    turned = [d for d in eqn.params["dimensions"] if missing_rows(region, eqn, d)]
-    if len(turned) == 1:
-        (dim,) = turned
-        missing = missing_rows(region, eqn, dim)
-        return with_rows_behind(region, eqn, dim, (0,), missing, lambda region, eqn: region.usual(eqn))
+    uneven_dims = [d for d in eqn.params["dimensions"] if missing_rows(region, eqn, d)]
+    if len(uneven_dims) == 1:
+        (dim,) = uneven_dims
+        missing_count = missing_rows(region, eqn, dim)
+        return with_rows_behind(region, eqn, dim, (0,), missing_count, lambda region, eqn: region.usual(eqn))
     layout = region.layout(eqn.inputs[0])
     axes = tuple(a for d in eqn.params["dimensions"] for a in layout[d]) if layout else ()
     if sum(bool(layout and layout[d]) for d in eqn.params["dimensions"]) < 2:
@@ -69,8 +73,8 @@ def _rev_partition(region: Any, eqn: Equation) -> None:
     perm = tuple((i, n - 1 - i) for i in range(n))
     atom = region.collective(ppermute_op, [region.read(operand)[0]], axes, operand.aval, {"perm": perm})
     (turned_part,) = region.emit(eqn.op, [atom], eqn.params)
-    placed = region.placements.get(out, layout)
-    region.define(out, region.reshard(turned_part, layout, placed, out.aval), placed)
+    placement = region.placements.get(out, layout)
+    region.define(out, region.reshard(turned_part, layout, placement, out.aval), placement)
 
 
 rev_p = define_op(

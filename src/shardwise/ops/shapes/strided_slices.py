@@ -31,11 +31,11 @@ def strided_partition(region: Any, eqn: Equation, pad: Op) -> None:
     more = [-n % (strides[d] * ways[d]) if d in uneven else 0 for d, n in enumerate(shape)]
     if any(more):
         shape = tuple([n + m for n, m in zip(shape, more, strict=True)])
-        padded = Var(x.aval.update(shape=shape))
-        region = region.with_placements({padded: tuple(axes)})
+        padded_x = Var(x.aval.update(shape=shape))
+        region = region.with_placements({padded_x: tuple(axes)})
         config = {"padding_config": tuple((0, m, 0) for m in more)}
-        region.record_views(Equation(pad, (x, literal(0, x.aval.dtype)), (padded,), config, eqn.source))
-        x = padded
+        region.record_views(Equation(pad, (x, literal(0, x.aval.dtype)), (padded_x,), config, eqn.source))
+        x = padded_x
     starts, limits, steps = list(params["start_indices"]), list(params["limit_indices"]), list(strides)
     whole_starts, whole_limits, whole_steps, whole_shape = [0] * len(shape), list(shape), [1] * len(shape), list(shape)
     for d, step in enumerate(strides):
@@ -47,8 +47,8 @@ def strided_partition(region: Any, eqn: Equation, pad: Op) -> None:
             whole_starts[d], whole_limits[d], whole_steps[d], whole_shape[d] = starts[d], limits[d], step, size[d]
             starts[d], limits[d], steps[d] = 0, size[d], 1
     whole = Var(x.aval.update(shape=tuple(whole_shape)))
-    placed = [a if n % k == 0 else () for a, n, k in zip(axes, whole_shape, ways, strict=True)]
-    region = region.with_placements({whole: tuple(placed)})
+    placement = [a if n % k == 0 else () for a, n, k in zip(axes, whole_shape, ways, strict=True)]
+    region = region.with_placements({whole: tuple(placement)})
     region.generic(Equation(eqn.op, (x,), (whole,), _cut(whole_starts, whole_limits, whole_steps), eqn.source))
     region.usual(Equation(eqn.op, (whole,), (out,), _cut(starts, limits, steps), eqn.source))
 
@@ -58,8 +58,8 @@ def spread_partition(region: Any, eqn: Equation) -> None:
     (x, fill), (out,), config = eqn.inputs, eqn.outputs, eqn.params["padding_config"]
     if any(interior for _, _, interior in config) and region.compute_in_frames(eqn):
         return None
-    placed = region.placements.get(out, ((),) * out.aval.ndim)
-    ways = [math.prod(region.sizes_of(axes)) for axes in placed]
+    placement = region.placements.get(out, ((),) * out.aval.ndim)
+    ways = [math.prod(region.sizes_of(axes)) for axes in placement]
     dims = [d for d, n in enumerate(ways) if n > 1 and config[d][2] > 0]
     if not dims or any(out.aval.shape[d] % ((config[d][2] + 1) * ways[d]) for d in dims):
         return _pad_then_view(region, eqn)
@@ -73,11 +73,11 @@ def spread_partition(region: Any, eqn: Equation) -> None:
     if any(interior for _, _, interior in around):  # interior padding of other dims
         return _pad_then_view(region, eqn)
     whole = Var(out.aval.update(shape=tuple(shape)))
-    region = region.with_placements({whole: placed})
+    region = region.with_placements({whole: placement})
     region.usual(Equation(eqn.op, (x, fill), (whole,), {"padding_config": tuple(around)}, eqn.source))
     local, have = region.read(whole)
-    parts = [region.reshard(local, have, placed, whole.aval), region.read(fill)[0]]
-    region.define(out, region.emit(eqn.op, parts, {"padding_config": tuple(between)})[0], placed)
+    parts = [region.reshard(local, have, placement, whole.aval), region.read(fill)[0]]
+    region.define(out, region.emit(eqn.op, parts, {"padding_config": tuple(between)})[0], placement)
 
 
 def _pad_then_view(region: Any, eqn: Equation) -> None:

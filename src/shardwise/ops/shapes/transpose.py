@@ -100,13 +100,13 @@ def _without(env: Env, dimensions: tuple[int, ...]) -> tuple[Any, ...]:
 def _squeeze_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     shape = in_types[0].shape
     factors = tuple(() if d in params["dimensions"] else f for d, f in enumerate(own_factors(shape)))
-    kept = tuple(f for d, f in enumerate(factors) if d not in params["dimensions"])
-    return Rule((factors,), (kept,), shape, (Kind.PASS,) * len(shape))
+    kept_factors = tuple(f for d, f in enumerate(factors) if d not in params["dimensions"])
+    return Rule((factors,), (kept_factors,), shape, (Kind.PASS,) * len(shape))
 
 
 def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> list[Any]:
-    kept = tuple(d for d in range(x.aval.ndim) if d not in dimensions)
-    return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept, out_sharding=None)]
+    kept_dims = tuple(d for d in range(x.aval.ndim) if d not in dimensions)
+    return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept_dims, out_sharding=None)]
 
 
 squeeze_p = define_op(

@@ -25,10 +25,10 @@ def to_json(plan: Plan) -> str:
 
 def from_json(text: str) -> Plan:
     """The plan of a document that `to_json` made. ValueError if it is none, or of a later version."""
-    found = json.loads(text)
-    if not isinstance(found, dict) or "version" not in found:
+    json_value = json.loads(text)
+    if not isinstance(json_value, dict) or "version" not in json_value:
         raise ValueError("this is no plan: expected a JSON object with the field 'version'.")
-    document = cast("dict[str, Any]", found)
+    document = cast("dict[str, Any]", json_value)
     version: Any = document.pop("version")
     if version != VERSION:
         raise ValueError(f"the plan has version {version!r}, this shardwise reads {VERSION}: make it anew.")

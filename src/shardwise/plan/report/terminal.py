@@ -69,8 +69,8 @@ def short_lines(plans: Sequence[Plan]) -> list[str]:
     lines: list[str] = []
     for plan in plans:
         ends = [b for b in plan.buffers if b.kind in ("argument", "result") and b.type]
-        told = f" with {max(ends, key=lambda b: b.nbytes).type}" if names[plan.name] > 1 and ends else ""
-        lines.append(f"{plan.name}{told} ({plan.calls} x): {verdict(plan)}")
+        ends_text = f" with {max(ends, key=lambda b: b.nbytes).type}" if names[plan.name] > 1 and ends else ""
+        lines.append(f"{plan.name}{ends_text} ({plan.calls} x): {verdict(plan)}")
     return lines
 
 

@@ -170,13 +170,6 @@ def exp(w: Lanes, x: Lane) -> Lane:
     return w.select(nothing, zero, _scale_by_power(w, w.poly(r, (*f.exp, 1.0, 1.0)), n, whole, f))
 
 
-def exp_of_doubles(w: Lanes, x: Lane) -> Lane:
-    """e to the power of float64 x from -700 to 700, good enough to round to float32."""
-    n, _, r = _divide_by_ln2(w, x, _F64)
-    y = w.poly(r, (*_F32.exp, 1.0, 1.0))
-    return w.bitcast(w.add(w.bitcast(y, "int64"), w.binary("shl", n, w.like(52, n))), "float64")
-
-
 def exp2(w: Lanes, x: Lane) -> Lane:
     """2 to the power x."""
     f = _format(x)

@@ -47,29 +47,29 @@ def bfgs(
 
     def step(s: dict[str, Any]) -> dict[str, Any]:
         direction = -_dot(s["hess_inv"], s["jac"])
-        found = line_search(fun, s["x"], direction, s["fun"], s["before"], s["jac"], line_search_maxiter)
-        moved = found.a * direction
-        change = found.g - s["jac"]
-        rho = 1 / _dot(change, moved)
-        w = jnp.eye(n, dtype=rho.dtype) - rho * jnp.outer(moved, change)
-        improved = _dot(_dot(w, s["hess_inv"]), w.T) + rho * jnp.outer(moved, moved)
+        search = line_search(fun, s["x"], direction, s["fun"], s["before"], s["jac"], line_search_maxiter)
+        move = search.a * direction
+        change = search.g - s["jac"]
+        rho = 1 / _dot(change, move)
+        w = jnp.eye(n, dtype=rho.dtype) - rho * jnp.outer(move, change)
+        new_inverse = _dot(_dot(w, s["hess_inv"]), w.T) + rho * jnp.outer(move, move)
         return {
-            "x": s["x"] + moved,
-            "fun": found.phi,
-            "jac": found.g,
-            "hess_inv": jnp.where(jnp.isfinite(rho), improved, s["hess_inv"]),
+            "x": s["x"] + move,
+            "fun": search.phi,
+            "jac": search.g,
+            "hess_inv": jnp.where(jnp.isfinite(rho), new_inverse, s["hess_inv"]),
             "before": s["fun"],
-            "converged": small(found.g),
-            "failed": found.failed,
-            "search": found.status,
-            "nfev": s["nfev"] + found.evaluations,
-            "njev": s["njev"] + found.evaluations,
+            "converged": small(search.g),
+            "failed": search.failed,
+            "search": search.status,
+            "nfev": s["nfev"] + search.evaluations,
+            "njev": s["njev"] + search.evaluations,
             "nit": s["nit"] + 1,
         }
 
-    typed = lambda s: {k: v if v.dtype == start[k].dtype else v.astype(start[k].dtype) for k, v in s.items()}  # noqa: E731
-    end = lax.while_loop(is_unfinished, lambda s: typed(step(s)), {k: jnp.asarray(v) for k, v in start.items()})
+    cast_state = lambda s: {k: v if v.dtype == start[k].dtype else v.astype(start[k].dtype) for k, v in s.items()}  # noqa: E731
+    end = lax.while_loop(is_unfinished, lambda s: cast_state(step(s)), {k: jnp.asarray(v) for k, v in start.items()})
     reason = jnp.where(end["nit"] == limit, 1, jnp.where(end["failed"], 2 + end["search"], -1))
     status = jnp.where(end["converged"], 0, reason)
-    kept = ("x", "fun", "jac", "hess_inv", "nfev", "njev", "nit")
-    return {**{k: end[k] for k in kept}, "success": end["converged"] & ~end["failed"], "status": status}
+    kept_fields = ("x", "fun", "jac", "hess_inv", "nfev", "njev", "nit")
+    return {**{k: end[k] for k in kept_fields}, "success": end["converged"] & ~end["failed"], "status": status}

@@ -54,58 +54,58 @@ def lbfgs(
 
     def step(s: dict[str, Any]) -> dict[str, Any]:
         direction = _direction(s)
-        found = line_search(fun, s["x"], direction, s["fun"], None, s["jac"], maxls)
-        moved, change = found.a * direction, jnp.conj(found.g - s["jac"])
-        curvature = _dot(change, moved)
-        converged = jnp.linalg.norm(found.g, ord=norm) < gtol
-        reasons = [(s["fun"] - found.phi < ftol, 4)]
+        search = line_search(fun, s["x"], direction, s["fun"], None, s["jac"], maxls)
+        move, change = search.a * direction, jnp.conj(search.g - s["jac"])
+        curvature = _dot(change, move)
+        has_converged = jnp.linalg.norm(search.g, ord=norm) < gtol
+        reasons = [(s["fun"] - search.phi < ftol, 4)]
         for limit, count, status in ((maxgrad, "njev", 3), (maxfun, "nfev", 2), (maxiter, "nit", 1)):
             if limit is not None:
                 reasons.append((s[count] >= limit, status))
-        reasons.append((found.failed, 5))
+        reasons.append((search.failed, 5))
         status = jnp.asarray(0)
         for holds, number in reasons:
             status = jnp.where(holds, number, status)
         return {
-            "x": s["x"] + moved,
-            "fun": found.phi,
-            "jac": found.g,
-            "steps": jnp.roll(s["steps"], -1, axis=0).at[-1].set(moved),
+            "x": s["x"] + move,
+            "fun": search.phi,
+            "jac": search.g,
+            "steps": jnp.roll(s["steps"], -1, axis=0).at[-1].set(move),
             "changes": jnp.roll(s["changes"], -1, axis=0).at[-1].set(change),
             "rho": jnp.roll(s["rho"], -1).at[-1].set(1 / curvature),
             "scale": curvature / _dot(change, change),
-            "converged": converged,
-            "failed": (status > 0) & ~converged,
-            "status": jnp.where(converged, 0, status),
-            "nfev": s["nfev"] + found.evaluations,
-            "njev": s["njev"] + found.evaluations,
+            "converged": has_converged,
+            "failed": (status > 0) & ~has_converged,
+            "status": jnp.where(has_converged, 0, status),
+            "nfev": s["nfev"] + search.evaluations,
+            "njev": s["njev"] + search.evaluations,
             "nit": s["nit"] + 1,
         }
 
-    typed = lambda s: {k: v if v.dtype == start[k].dtype else v.astype(start[k].dtype) for k, v in s.items()}  # noqa: E731
+    cast_state = lambda s: {k: v if v.dtype == start[k].dtype else v.astype(start[k].dtype) for k, v in s.items()}  # noqa: E731
     end = lax.while_loop(
         lambda s: ~s["converged"] & ~s["failed"],
-        lambda s: typed(step(s)),
+        lambda s: cast_state(step(s)),
         {k: jnp.asarray(v) for k, v in start.items()},
     )
-    kept = ("x", "fun", "jac", "status", "nfev", "njev", "nit")
-    return {**{k: end[k] for k in kept}, "success": end["converged"] & ~end["failed"], "hess_inv": None}
+    kept_fields = ("x", "fun", "jac", "status", "nfev", "njev", "nit")
+    return {**{k: end[k] for k in kept_fields}, "success": end["converged"] & ~end["failed"], "hess_inv": None}
 
 
 def _direction(s: dict[str, Any]) -> Any:
-    """Minus the gradient times the estimate of the Hessian's inverse, by two loops over what is kept."""
-    kept = len(s["rho"])
-    known = jnp.minimum(s["nit"], kept)
+    """Minus the gradient times the estimate of the Hessian's inverse, by two loops over the kept steps."""
+    kept_count = len(s["rho"])
+    known_count = jnp.minimum(s["nit"], kept_count)
 
     def newest_first(j: Any, carry: Any) -> Any:
         q, weights = carry
-        i = kept - 1 - j
+        i = kept_count - 1 - j
         weight = s["rho"][i] * _dot(s["steps"][i], q)
         return q - weight * s["changes"][i], weights.at[i].set(weight)
 
     def oldest_first(j: Any, q: Any) -> Any:
-        i = kept - known + j
+        i = kept_count - known_count + j
         return q + (weights[i] - s["rho"][i] * _dot(s["changes"][i], q)) * s["steps"][i]
 
-    q, weights = lax.fori_loop(0, known, newest_first, (-jnp.conj(s["jac"]), jnp.zeros_like(s["rho"])))
-    return lax.fori_loop(0, known, oldest_first, s["scale"] * q)
+    q, weights = lax.fori_loop(0, known_count, newest_first, (-jnp.conj(s["jac"]), jnp.zeros_like(s["rho"])))
+    return lax.fori_loop(0, known_count, oldest_first, s["scale"] * q)

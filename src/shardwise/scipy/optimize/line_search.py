@@ -91,6 +91,24 @@ def _next_length(s: _Zoom) -> Any:
     return jnp.where(by_cubic, cubic, jnp.where(by_parabola, parabola, (s.low.a + s.high.a) / 2))
 
 
+def _shrink(
+    s: _Zoom, p: Point, too_high: Callable[[Point], Any], flat: Callable[[Point], Any], narrowest: float
+) -> _Zoom:
+    """The bracket with `p`, a point inside it, as one of its ends; it has failed once it is as narrow as `narrowest`."""
+    worse = too_high(p) | (p.phi >= s.low.phi)
+    good = ~worse & flat(p)
+    is_turned = ~worse & ~good & (p.dphi * (s.high.a - s.low.a) >= 0)
+    better = ~worse & ~good
+    high = _pick(worse, p, _pick(is_turned, s.low, s.high))
+    moves_high = worse | is_turned
+    old_a = jnp.where(moves_high, s.high.a, jnp.where(better, s.low.a, s.old_a))
+    old_phi = jnp.where(moves_high, s.high.phi, jnp.where(better, s.low.phi, s.old_phi))
+    count = s.count + 1
+    has_failed = s.failed | (jnp.abs(s.high.a - s.low.a) <= narrowest) | (count >= _ZOOMS)
+    low, best = _pick(better, p, s.low), _pick(good, p, s.best)
+    return _Zoom(low, high, old_a, old_phi, best, s.done | good, has_failed, count)
+
+
 def line_search(
     f: Callable[[Any], Any], x: Any, direction: Any, value: Any, before: Any, gradient: Any, limit: int
 ) -> Step:
@@ -112,20 +130,7 @@ def line_search(
     origin = Point(jnp.zeros((), slope.dtype), jnp.asarray(value), slope, jnp.asarray(gradient))
 
     def zoom_step(s: _Zoom) -> _Zoom:
-        p = at(_next_length(s))
-        worse = too_high(p) | (p.phi >= s.low.phi)
-        good = ~worse & flat(p)
-        turned = ~worse & ~good & (p.dphi * (s.high.a - s.low.a) >= 0)
-        better = ~worse & ~good
-        high = _pick(worse, p, _pick(turned, s.low, s.high))
-        moved = worse | turned
-        old_a = jnp.where(moved, s.high.a, jnp.where(better, s.low.a, s.old_a))
-        old_phi = jnp.where(moved, s.high.phi, jnp.where(better, s.low.phi, s.old_phi))
-        count = s.count + 1
-        failed = s.failed | (jnp.abs(s.high.a - s.low.a) <= (1e-5 if single else 1e-10)) | (count >= _ZOOMS)
-        return _Zoom(
-            _pick(better, p, s.low), high, old_a, old_phi, _pick(good, p, s.best), s.done | good, failed, count
-        )
+        return _shrink(s, at(_next_length(s)), too_high, flat, 1e-5 if single else 1e-10)
 
     def zoom(low: Point, high: Point, wanted: Any) -> _Zoom:
         best = Point(jnp.ones((), slope.dtype), low.phi, low.dphi, origin.g)
@@ -137,21 +142,28 @@ def line_search(
     first = jnp.where(guess > 1, 1.0, guess).astype(slope.dtype)
 
     def step(state: Any) -> Any:
-        done, failed, i, last, best, count = state
+        is_done, has_failed, i, last, best, count = state
         p = at(jnp.where(i == 1, first, last.a * 2))
         over = too_high(p) | ((p.phi >= last.phi) & (i > 1))
         good = ~over & flat(p)
         past = ~over & ~good & (p.dphi >= 0)
-        bracketed = over | past
-        found = zoom(_pick(over, last, p), _pick(over, p, last), bracketed)
-        best = _pick(bracketed, found.best, _pick(good, p, best))
-        return done | over | good | past, failed | (bracketed & found.failed), i + 1, p, best, count + 1 + found.count
+        is_bracketed = over | past
+        zoom_result = zoom(_pick(over, last, p), _pick(over, p, last), is_bracketed)
+        best = _pick(is_bracketed, zoom_result.best, _pick(good, p, best))
+        return (
+            is_done | over | good | past,
+            has_failed | (is_bracketed & zoom_result.failed),
+            i + 1,
+            p,
+            best,
+            count + 1 + zoom_result.count,
+        )
 
     zero = jnp.asarray(0)
     start = (zero > 0, zero > 0, zero + 1, origin, origin, zero)
-    unfinished = lambda s: ~s[0] & ~s[1] & (s[2] <= limit)  # noqa: E731
-    done, failed, i, _, best, count = lax.while_loop(unfinished, step, start)
-    status = jnp.where(failed, 1, jnp.where(i > limit, 3, 0))
+    goes_on = lambda s: ~s[0] & ~s[1] & (s[2] <= limit)  # noqa: E731
+    is_done, has_failed, i, _, best, count = lax.while_loop(goes_on, step, start)
+    status = jnp.where(has_failed, 1, jnp.where(i > limit, 3, 0))
     # In single precision a step this small would leave x where it is.
     a = jnp.where(jnp.abs(best.a) < 1e-8, jnp.sign(best.a) * 1e-8, best.a) if single else best.a
-    return Step(a.astype(direction.dtype), best.phi, best.g, failed | ~done, status, count)
+    return Step(a.astype(direction.dtype), best.phi, best.g, has_failed | ~is_done, status, count)

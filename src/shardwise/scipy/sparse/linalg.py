@@ -283,8 +283,8 @@ def gmres(
         return lax.while_loop(is_unfinished, lambda s: (_gmres_cycle(A, b, s[0], M, steps), s[1] + 1), (x0, 0))[0]
 
     x, _ = _solve(method, False, A, b, x0, tol, atol, maxiter, M)
-    failed = functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(leaf)) for leaf in tree_flatten(x)[0]], False)
-    return x, jnp.where(failed, -1, 0)
+    has_failed = functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(leaf)) for leaf in tree_flatten(x)[0]], False)
+    return x, jnp.where(has_failed, -1, 0)
 
 
 __dir__ = _listing(__name__)

@@ -159,14 +159,14 @@ class Rotation(NamedTuple):
         none, half_turn = jnp.abs(middle) <= 1e-7, jnp.abs(middle - np.pi) <= 1e-7
         near, far = total - difference, total + difference
         alone = jnp.where(none, 2 * total, 2 * difference * (1 if intrinsic else -1))
-        locked = none | half_turn
+        is_locked = none | half_turn
         # If two axes coincide, the first angle of `seq` is free and takes the whole rotation; the other is 0.
         first, third = (far, near) if intrinsic else (near, far)
         if not symmetric:
             first, third = (first * sign, third) if intrinsic else (first, third * sign)
             alone = alone * sign if intrinsic else alone
             middle = middle - np.pi / 2
-        first, third = jnp.where(locked, alone, first), jnp.where(locked, 0, third)
+        first, third = jnp.where(is_locked, alone, first), jnp.where(is_locked, 0, third)
         angles = jnp.stack([first, middle, third], -1)
         angles = (angles + np.pi) % (2 * np.pi) - np.pi
         return jnp.rad2deg(angles) if degrees else angles
@@ -268,8 +268,8 @@ class Slerp(NamedTuple):
             raise ValueError("`times` must be at most 1-dimensional.")
         index = jnp.maximum(jnp.searchsorted(self.times, at) - 1, 0)
         share = (at - self.times[index]) / self.timedelta[index]
-        turned = Rotation.from_rotvec(self.rotvecs[index] * share[..., None])
-        return Rotation(self.rotations.quat[index]) * turned
+        turn = Rotation.from_rotvec(self.rotvecs[index] * share[..., None])
+        return Rotation(self.rotations.quat[index]) * turn
 
 
 __dir__ = _listing(__name__)

@@ -7,7 +7,7 @@ import typing as _typing
 
 from shardwise.base.doors import open_package as _open_package
 
-if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.scipy.stats import bernoulli as bernoulli
     from shardwise.scipy.stats import beta as beta
     from shardwise.scipy.stats import betabinom as betabinom

@@ -25,8 +25,8 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     outside = (x < loc) | (x > loc + scale)
     z = jnp.where(outside, 0.5, (x - loc) / scale)
     value = xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - lax.log(scale)
-    refused = (a <= 0) | (b <= 0) | (scale <= 0)
-    return jnp.where(refused, jnp.nan, jnp.where(outside, -jnp.inf, value))
+    is_invalid = (a <= 0) | (b <= 0) | (scale <= 0)
+    return jnp.where(is_invalid, jnp.nan, jnp.where(outside, -jnp.inf, value))
 
 
 def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:

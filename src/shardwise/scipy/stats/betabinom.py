@@ -27,8 +27,8 @@ def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
     outside = (y < 0) | (y > n)
     safe = jnp.where(outside, 0, y)
     ways = -jnp.log1p(n) - betaln(n - safe + 1, safe + 1)
-    known = jnp.where(outside, -jnp.inf, ways + betaln(safe + a, n - safe + b) - betaln(a, b))
-    return jnp.where((n >= 0) & (a > 0) & (b > 0), known, jnp.nan)
+    inside_value = jnp.where(outside, -jnp.inf, ways + betaln(safe + a, n - safe + b) - betaln(a, b))
+    return jnp.where((n >= 0) & (a > 0) & (b > 0), inside_value, jnp.nan)
 
 
 def pmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:

@@ -22,8 +22,8 @@ __all__ = ["gaussian_kde"]
 def _log_normal(offsets: Any, chol: Any) -> Any:
     """The log density of a centred normal distribution at `offsets` [d, ...], by the factor of its covariance."""
     d = offsets.shape[0]
-    whitened = linalg.solve_triangular(chol, jnp.reshape(offsets, (d, -1)), lower=True)
-    square = jnp.reshape(jnp.sum(whitened**2, 0), offsets.shape[1:])
+    white_offsets = linalg.solve_triangular(chol, jnp.reshape(offsets, (d, -1)), lower=True)
+    square = jnp.reshape(jnp.sum(white_offsets**2, 0), offsets.shape[1:])
     return -0.5 * square - jnp.sum(jnp.log(jnp.diagonal(chol))) - d / 2 * jnp.log(2 * pi).astype(chol.dtype)
 
 

@@ -69,23 +69,23 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
     whole = jnp.atleast_1d(array("mode", a))
     check_numbers("mode", whole.dtype)
     x, d = _rows(whole, axis)
-    kept = tuple(1 if axis is None or i == d else n for i, n in enumerate(whole.shape))
+    kept_shape = tuple(1 if axis is None or i == d else n for i, n in enumerate(whole.shape))
     if not x.shape[d]:
-        found = jnp.full(kept, jnp.nan, float), jnp.zeros(kept, float)
+        result = jnp.full(kept_shape, jnp.nan, float), jnp.zeros(kept_shape, float)
     else:
         sorted_rows = jnp.sort(x, d)
         at = lax.broadcasted_iota(int, sorted_rows.shape, d)
         # Where the run of each value began; the longest run ends farthest from its beginning.
-        begun = lax.cummax(jnp.where(_runs(sorted_rows, d), at, 0), d)
-        length = at - begun + 1
+        run_starts = lax.cummax(jnp.where(_runs(sorted_rows, d), at, 0), d)
+        length = at - run_starts + 1
         longest = jnp.argmax(length, d, keepdims=True)
-        first = jnp.take_along_axis(begun, longest, d)  # of equal values, the first one
-        found = tuple(
-            jnp.reshape(jnp.take_along_axis(v, i, d), kept) for v, i in ((sorted_rows, first), (length, longest))
+        first = jnp.take_along_axis(run_starts, longest, d)  # of equal values, the first one
+        result = tuple(
+            jnp.reshape(jnp.take_along_axis(v, i, d), kept_shape) for v, i in ((sorted_rows, first), (length, longest))
         )
     if not keepdims:
-        found = tuple(jnp.squeeze(v, tuple(range(whole.ndim)) if axis is None else d) for v in found)
-    return ModeResult(*found)
+        result = tuple(jnp.squeeze(v, tuple(range(whole.ndim)) if axis is None else d) for v in result)
+    return ModeResult(*result)
 
 
 def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:

@@ -40,8 +40,8 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     x, a, b, loc, scale = real("truncnorm.logpdf", x, a, b, loc, scale)
     z = (x - loc) / scale
     outside = (z < a) | (z > b)
-    known = jnp.where(outside, -jnp.inf, norm.logpdf(jnp.where(outside, loc, x), loc, scale) - _log_mass(a, b))
-    return jnp.where(a < b, known, jnp.nan)
+    inside_value = jnp.where(outside, -jnp.inf, norm.logpdf(jnp.where(outside, loc, x), loc, scale) - _log_mass(a, b))
+    return jnp.where(a < b, inside_value, jnp.nan)
 
 
 def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -67,9 +67,9 @@ def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     whole = _log_mass(left, right)
     below, above = _log_mass(left, at) - whole, _log_mass(at, right) - whole
     # Near 1 the other side keeps its digits.
-    known = jnp.where(below > -0.1, jnp.log1p(-jnp.exp(above)), below)
-    known = jnp.where(high, 0, jnp.where(low, -jnp.inf, known))
-    return jnp.where(a < b, known, jnp.nan)
+    inside_value = jnp.where(below > -0.1, jnp.log1p(-jnp.exp(above)), below)
+    inside_value = jnp.where(high, 0, jnp.where(low, -jnp.inf, inside_value))
+    return jnp.where(a < b, inside_value, jnp.nan)
 
 
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:

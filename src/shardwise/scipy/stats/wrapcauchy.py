@@ -22,8 +22,8 @@ def logpdf(x: Any, c: Any) -> Array:
     Array(-1.138, dtype=float32, weak_type=True)
     """
     x, c = real("wrapcauchy.logpdf", x, c)
-    known = jnp.log(1 - c * c) - jnp.log(2 * pi) - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
-    return jnp.where((c > 0) & (c < 1), jnp.where((x >= 0) & (x <= 2 * pi), known, -jnp.inf), jnp.nan)
+    inside_value = jnp.log(1 - c * c) - jnp.log(2 * pi) - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
+    return jnp.where((c > 0) & (c < 1), jnp.where((x >= 0) & (x <= 2 * pi), inside_value, -jnp.inf), jnp.nan)
 
 
 def pdf(x: Any, c: Any) -> Array:

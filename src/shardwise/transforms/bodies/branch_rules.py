@@ -53,17 +53,17 @@ class _Branches:
 
 def _unify_branches(made: Sequence[Any], results: tuple[Any, ...], references: tuple[Reference, ...] = ()) -> _Branches:
     """Branches (program, consts) with the same inputs."""
-    captured: dict[int, Any] = {}
+    captured_consts: dict[int, Any] = {}
     for _, consts in made:
-        captured.update((id(c), c) for c in consts)
+        captured_consts.update((id(c), c) for c in consts)
     programs = []
     for p, consts in made:
         own = dict(zip(map(id, consts), p.inputs, strict=False))
-        first = tuple(own[i] if i in own else Var(c.aval) for i, c in captured.items())
+        first = tuple(own[i] if i in own else Var(c.aval) for i, c in captured_consts.items())
         programs.append(
             intern_program(Program((*first, *p.inputs[len(consts) :]), p.equations, p.outputs, len(first), p.name))
         )
-    return _Branches(tuple(programs), tuple(captured.values()), results, references)
+    return _Branches(tuple(programs), tuple(captured_consts.values()), results, references)
 
 
 def _intern_branches(branches: Programs) -> Programs:
@@ -81,19 +81,19 @@ def _bind(index: Any, made: _Branches, args: Sequence[Any]) -> list[Any]:
 def _with_tangents(branches: Programs, live: Mask) -> _Branches:
     count = len(branches[0].outputs)
     none = (False,) * count
-    moving = sorted({i for b in branches for i in with_tangents(b, live, none).results})
-    made = [with_tangents(b, live, mask_of(moving, count)) for b in branches]
-    return _unify_branches([(m.program, m.consts) for m in made], tuple(moving))
+    moving_results = sorted({i for b in branches for i in with_tangents(b, live, none).results})
+    tangent_branches = [with_tangents(b, live, mask_of(moving_results, count)) for b in branches]
+    return _unify_branches([(m.program, m.consts) for m in tangent_branches], tuple(moving_results))
 
 
 def cond_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, branches: Programs) -> tuple[list[Any], list[Any]]:
     """One cond of values and tangents."""
     live = alive(tangents[1:], primals[1:])
-    made: _Branches = _with_tangents(_intern_branches(branches), live)
-    outs = _bind(primals[0], made, [*primals[1:], *pick_items(tangents[1:], live)])
+    tangent_branches: _Branches = _with_tangents(_intern_branches(branches), live)
+    outs = _bind(primals[0], tangent_branches, [*primals[1:], *pick_items(tangents[1:], live)])
     count = len(branches[0].outputs)
-    found = dict(zip(made.results, outs[count:], strict=True))
-    return outs[:count], [found.get(i) for i in range(count)]
+    tangent_of = dict(zip(tangent_branches.results, outs[count:], strict=True))
+    return outs[:count], [tangent_of.get(i) for i in range(count)]
 
 
 # -- reverse mode --------------------------------------------------------------------------------------------------------
@@ -117,15 +117,15 @@ class _Split:
 def _split(branches: Programs, live: Mask) -> _Split:
     count = len(branches[0].outputs)
     none = (False,) * count
-    moving = sorted({i for b in branches for i in split_body(b, live, none).outs})
-    made = [split_body(b, live, mask_of(moving, count)) for b in branches]
+    moving_results = sorted({i for b in branches for i in split_body(b, live, none).outs})
+    split_branches = [split_body(b, live, mask_of(moving_results, count)) for b in branches]
     slots: list[ShapedArray] = []  # types of the residuals: a slot holds one value of each branch
-    places = [_slots_for(slots, m.forward.out_types[count:]) for m in made]
+    places = [_slots_for(slots, m.forward.out_types[count:]) for m in split_branches]
     forward, linear = [], []
-    for b, m, place in zip(branches, made, places, strict=True):
-        saved = {slot: i for i, slot in enumerate(place)}
+    for b, m, place in zip(branches, split_branches, places, strict=True):
+        slot_numbers = {slot: i for i, slot in enumerate(place)}
 
-        def run(*values: Any, m: Any = m, saved: dict[int, int] = saved) -> list[Any]:
+        def run(*values: Any, m: Any = m, saved: dict[int, int] = slot_numbers) -> list[Any]:
             outs = eval_program(m.forward, values)
             return [
                 *outs[:count],
@@ -134,35 +134,35 @@ def _split(branches: Programs, live: Mask) -> _Split:
 
         full = trace_body(run, m.forward.in_types, b.name)
         forward.append((full.program, [*full.consts, *m.forward_consts]))
-        captured = m.captured
+        captured_values = m.captured
 
-        def push(*values: Any, m: Any = m, place: Sequence[int] = place, n: int = len(captured)) -> list[Any]:
+        def push(*values: Any, m: Any = m, place: Sequence[int] = place, n: int = len(captured_values)) -> list[Any]:
             consts = iter(values[:n])
             first, last = n + len(slots), n + len(slots) + len(live)
-            kept, args, ts = values[n:first], values[first:last], values[last:]
+            slot_values, args, ts = values[n:first], values[first:last], values[last:]
             find = {
                 "captured": lambda _: next(consts),
-                "saved": lambda v: kept[place[v]],
+                "saved": lambda v: slot_values[place[v]],
                 "argument": lambda v: args[v],
             }
             return eval_program(m.linear, [*[find[kind](v) for kind, v in m.sources], *ts])
 
-        types = [*[c.aval for c in captured], *slots, *b.in_types, *pick_items(b.in_types, live)]
+        types = [*[c.aval for c in captured_values], *slots, *b.in_types, *pick_items(b.in_types, live)]
         full = trace_body(push, types, b.name)
-        linear.append((full.program, [*full.consts, *captured]))
-    return _Split(_unify_branches(forward, ()), _unify_branches(linear, ()), tuple(moving))
+        linear.append((full.program, [*full.consts, *captured_values]))
+    return _Split(_unify_branches(forward, ()), _unify_branches(linear, ()), tuple(moving_results))
 
 
 def _slots_for(slots: list[ShapedArray], types: Sequence[ShapedArray]) -> list[int]:
     """A slot of its type for each value; new ones are added if none is free."""
-    taken: list[int] = []
+    taken_slots: list[int] = []
     for t in types:
-        free = [s for s, have in enumerate(slots) if have == t and s not in taken]
+        free = [s for s, have in enumerate(slots) if have == t and s not in taken_slots]
         if not free:
             slots.append(t)
             free = [len(slots) - 1]
-        taken.append(free[0])
-    return taken
+        taken_slots.append(free[0])
+    return taken_slots
 
 
 def cond_linearize(
@@ -176,8 +176,8 @@ def cond_linearize(
     with tracing(trace.parent):
         results = _bind(primals[0], split.forward, primals[1:])
     touts = _bind(primals[0], split.linear, [*results[count:], *primals[1:], *pick_items(tangents[1:], live)])
-    found = dict(zip(split.outs, touts, strict=True))
-    return results[:count], [found.get(i) for i in range(count)]
+    tangent_of = dict(zip(split.outs, touts, strict=True))
+    return results[:count], [tangent_of.get(i) for i in range(count)]
 
 
 @cache_made
@@ -185,22 +185,28 @@ def _backwards(branches: Programs, known: Mask, live: Mask, ct_types: tuple[Shap
     count = len(known)
     none = (False,) * count
     each = [transposed_body(b, known, live, ct_types, none) for b in branches]
-    found = sorted({i for m in each for i in m.results})
+    live_operands = sorted({i for m in each for i in m.results})
     used = tuple({id(r): r for m in each for r in m.references}.values())
-    made = [transposed_body(b, known, live, ct_types, mask_of(found, count), used) for b in branches]
-    return _unify_branches([(m.program, m.consts) for m in made], tuple(found), used)
+    transposed_branches = [
+        transposed_body(b, known, live, ct_types, mask_of(live_operands, count), used) for b in branches
+    ]
+    return _unify_branches([(m.program, m.consts) for m in transposed_branches], tuple(live_operands), used)
 
 
 def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Programs) -> list[Any]:
     """A cond of the transposed branches."""
-    known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
+    is_known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
     given = [c for c in cts if c is not None]
-    made: _Branches = _backwards(
-        _intern_branches(branches), known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
+    transposed_branches: _Branches = _backwards(
+        _intern_branches(branches), is_known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
     )
-    outs = _bind(index, made, [*pick_items(args, known), *given, *held_arrays(made.references)])
-    found = dict(zip(made.results, without_state(outs, made.references), strict=True))
-    return [None, *[found.get(i) for i in range(len(args))]]
+    outs = _bind(
+        index, transposed_branches, [*pick_items(args, is_known), *given, *held_arrays(transposed_branches.references)]
+    )
+    cotangent_of = dict(
+        zip(transposed_branches.results, without_state(outs, transposed_branches.references), strict=True)
+    )
+    return [None, *[cotangent_of.get(i) for i in range(len(args))]]
 
 
 # -- batching ------------------------------------------------------------------------------------------------------------
@@ -217,9 +223,11 @@ def cond_batch(
     index, *args = values
     through = [set(ks) for ks in zip(*[forwarded_inputs(b) for b in branches], strict=True)]
     places = {i: next(iter(ks)) for i, ks in enumerate(through) if len(ks) == 1}
-    kept = {i: args[k] for i, k in places.items() if k is not None and dims[1 + k] is None}
+    unmapped_args = {i: args[k] for i, k in places.items() if k is not None and dims[1 + k] is None}
     outs, out_dims = _cond_batch(size, axis_name, index, args, dims, branches)
-    return [kept.get(i, o) for i, o in enumerate(outs)], [None if i in kept else d for i, d in enumerate(out_dims)]
+    return [unmapped_args.get(i, o) for i, o in enumerate(outs)], [
+        None if i in unmapped_args else d for i, d in enumerate(out_dims)
+    ]
 
 
 def _cond_batch(
@@ -232,26 +240,30 @@ def _cond_batch(
 ) -> tuple[list[Any], list[int | None]]:
     spmd, types = SPMD_AXES.get(), tuple(a.aval for a in args)
     count = len(branches[0].outputs)
-    made = [batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, (False,) * count) for b in branches]
+    batched_branches = [
+        batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, (False,) * count) for b in branches
+    ]
     index_dim = dims[0]
     every = index_dim is not None
-    mapped = tuple(every or any(m.results[i] is not None for m in made) for i in range(count))
-    made = [batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, mapped) for b in branches]
-    out_dims = [0 if m else None for m in mapped]
+    mapped_results = tuple(every or any(m.results[i] is not None for m in batched_branches) for i in range(count))
+    batched_branches = [
+        batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, mapped_results) for b in branches
+    ]
+    out_dims = [0 if m else None for m in mapped_results]
     if index_dim is None:
-        both = _unify_branches([(m.program, m.consts) for m in made], ())
+        both = _unify_branches([(m.program, m.consts) for m in batched_branches], ())
         return _bind(index, both, args), out_dims
     which = moved_to_front(index, index_dim)
-    updated = _updated_operands(branches)
-    if any(i is not None for i in updated) and not any(
+    updated_operands = _updated_operands(branches)
+    if any(i is not None for i in updated_operands) and not any(
         a.aval.mesh is not None or exchanges(b, axis_name) for a in args for b in branches
     ):
-        return _one_after_the_other(size, axis_name, which, args, dims[1:], branches, updated), out_dims
+        return _one_after_the_other(size, axis_name, which, args, dims[1:], branches, updated_operands), out_dims
     cases = [
         eval_program(
             m.program, [*m.consts, *_guard_operands(which, i, map(share_value, args) if i else args, dims[1:])]
         )
-        for i, m in enumerate(made)
+        for i, m in enumerate(batched_branches)
     ]
     return [_select_whole(size, which, column) for column in zip(*cases, strict=True)], out_dims
 
@@ -261,14 +273,14 @@ def _guard_operands(which: Any, number: int, args: Iterable[Any], dims: Sequence
 
     Operands that the elements share stay as they are: one per element would make products of matrices products of vectors.
     """
-    going: Any = None
+    is_chosen: Any = None
     out: list[Any] = []
     for x, dim in zip(args, dims, strict=True):
         if dim is not None and dtype_kind(x.aval.dtype) in "fc":
-            going = do.eq(which, scalar(number, which.dtype)) if going is None else going
+            is_chosen = do.eq(which, scalar(number, which.dtype)) if is_chosen is None else is_chosen
             shape = [1] * x.ndim
             shape[dim] = which.shape[0]
-            x = bind(guarded_p, going if x.ndim == 1 else reshape(going, tuple(shape)), x)
+            x = bind(guarded_p, is_chosen if x.ndim == 1 else reshape(is_chosen, tuple(shape)), x)
         out.append(x)
     return out
 
@@ -283,12 +295,12 @@ def _updated_operands(branches: Programs) -> tuple[int | None, ...]:
 
     None if there is no such operand, or if it is that of another result, too.
     """
-    found: list[int | None] = []
+    operand_of_result: list[int | None] = []
     for column in zip(*[b.outputs for b in branches], strict=True):
         ways = [updated_input(b, out) for b, out in zip(branches, column, strict=True)]
         same = len({place for place, _ in ways}) == 1 and any(holds for _, holds in ways)
-        found.append(ways[0][0] if same else None)
-    return tuple(None if i is None or found.count(i) > 1 else i for i in found)
+        operand_of_result.append(ways[0][0] if same else None)
+    return tuple(None if i is None or operand_of_result.count(i) > 1 else i for i in operand_of_result)
 
 
 def _one_after_the_other(
@@ -307,17 +319,17 @@ def _one_after_the_other(
             current[i], places[i] = in_front(size, args[i], dims[i]), 0
     cases: list[list[Any]] = []
     for number, branch in enumerate(branches):
-        held: DerivedProgram = hold_back(branch, updated)
-        going = do.eq(which, scalar(number, which.dtype))
-        types = (*[c.aval for c in held.consts], going.aval, *[a.aval for a in current])
-        mapped = (*[None] * len(held.consts), 0, *places)
+        held_branch: DerivedProgram = hold_back(branch, updated)
+        is_chosen = do.eq(which, scalar(number, which.dtype))
+        types = (*[c.aval for c in held_branch.consts], is_chosen.aval, *[a.aval for a in current])
+        mapped_dims = (*[None] * len(held_branch.consts), 0, *places)
         step: DerivedProgram = batched_body(
-            held.program, size, axis_name, mapped, types, SPMD_AXES.get(), (True,) * len(updated)
+            held_branch.program, size, axis_name, mapped_dims, types, SPMD_AXES.get(), (True,) * len(updated)
         )
         given = [share_value(a) if number and a is old else a for a, old in zip(current, args, strict=True)]
         still = [None if i in updated else dim for i, dim in enumerate(places)]
         given = _guard_operands(which, number, given, still)
-        outs = eval_program(step.program, [*step.consts, *held.consts, going, *given])
+        outs = eval_program(step.program, [*step.consts, *held_branch.consts, is_chosen, *given])
         cases.append(outs)
         for out, i in zip(outs, updated, strict=True):
             if i is not None:

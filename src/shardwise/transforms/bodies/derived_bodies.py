@@ -82,19 +82,22 @@ def tangent_like(t: Any, aval: ShapedArray) -> Any:
 def with_tangents(program: Program, live: Mask, forced: Mask) -> DerivedProgram:
     """Inputs: captured, all, tangents of the live ones. Outputs: all, tangents of those at `results`."""
     positions, count = where(live), len(live)
-    moving: list[int] = []
+    moving_results: list[int] = []
 
     def both(*values: Any) -> list[Any]:
         ts: list[Any] = [None] * count
         for i, t in zip(positions, values[count:], strict=True):
             ts[i] = t
         outs, touts = jvp_program(program, values[:count], ts)
-        moving[:] = [i for i, t in enumerate(touts) if t is not None or forced[i]]
-        return [*outs, *[tangent_like(touts[i], program.out_types[i]) if forced[i] else touts[i] for i in moving]]
+        moving_results[:] = [i for i, t in enumerate(touts) if t is not None or forced[i]]
+        return [
+            *outs,
+            *[tangent_like(touts[i], program.out_types[i]) if forced[i] else touts[i] for i in moving_results],
+        ]
 
     program_types = program.in_types
     body, consts = trace_program(both, [*program_types, *[program_types[i] for i in positions]], program.name)
-    return DerivedProgram(body, tuple(consts), tuple(moving))
+    return DerivedProgram(body, tuple(consts), tuple(moving_results))
 
 
 # -- reverse mode --------------------------------------------------------------------------------------------------------
@@ -134,17 +137,17 @@ def split_body(program: Program, live: Mask, forced: Mask) -> SplitBody:
     count = len(split.sources)
 
     def linear(*values: Any) -> list[Any]:
-        found = dict(zip(split.outs, eval_program(split.linear, values), strict=True))
-        return [tangent_like(found.get(i), program.out_types[i]) if forced[i] else found[i] for i in outs]
+        tangent_of = dict(zip(split.outs, eval_program(split.linear, values), strict=True))
+        return [tangent_like(tangent_of.get(i), program.out_types[i]) if forced[i] else tangent_of[i] for i in outs]
 
-    made = trace_body(linear, split.linear.in_types, program.name)
+    linear_body = trace_body(linear, split.linear.in_types, program.name)
     sources = split.sources
-    if made.consts:  # zeros made by rules outside of the trace
-        first = len(made.consts)
-        order = [*range(first, first + count), *range(first), *range(first + count, len(made.program.inputs))]
-        made = DerivedProgram(arrange_program(made.program, 0, order), made.consts, ())
-        sources = (*sources, *[("captured", c) for c in made.consts])
-    return SplitBody(live_equations(split.forward), split.forward_consts, made.program, sources, outs)
+    if linear_body.consts:  # zeros made by rules outside of the trace
+        first = len(linear_body.consts)
+        order = [*range(first, first + count), *range(first), *range(first + count, len(linear_body.program.inputs))]
+        linear_body = DerivedProgram(arrange_program(linear_body.program, 0, order), linear_body.consts, ())
+        sources = (*sources, *[("captured", c) for c in linear_body.consts])
+    return SplitBody(live_equations(split.forward), split.forward_consts, linear_body.program, sources, outs)
 
 
 @cache_made
@@ -160,8 +163,13 @@ def transposed_body(
 
     The arrays of the references that rules use are the last of both, `references` in any case.
     """
-    made = transpose_program(program, known, live, ct_types, forced, cotangent_like, references)
-    return DerivedProgram(live_equations(made.program), made.consts, made.results, made.references)
+    transposed_program = transpose_program(program, known, live, ct_types, forced, cotangent_like, references)
+    return DerivedProgram(
+        live_equations(transposed_program.program),
+        transposed_program.consts,
+        transposed_program.results,
+        transposed_program.references,
+    )
 
 
 def cotangent_like(ct: Any, aval: ShapedArray) -> Any:
@@ -183,16 +191,16 @@ def batched_body(
     forced: Mask,
 ) -> DerivedProgram:
     """The body for values of these types with mapped dims; `results` are the mapped dims of its outputs, 0 or None."""
-    found: list[int | None] = []
+    result_dims: list[int | None] = []
 
     def map_values(*values: Any) -> list[Any]:
         with SPMD_AXES.override(spmd):
             outs, out_dims = batch_program(program, size, axis_name, values, dims)
-        found[:] = [0 if force else d for d, force in zip(out_dims, forced, strict=True)]
+        result_dims[:] = [0 if force else d for d, force in zip(out_dims, forced, strict=True)]
         return [in_front(size, o, d) if force else o for o, d, force in zip(outs, out_dims, forced, strict=True)]
 
     body, consts = trace_program(map_values, types, program.name)
-    return DerivedProgram(live_equations(body), tuple(consts), tuple(found))
+    return DerivedProgram(live_equations(body), tuple(consts), tuple(result_dims))
 
 
 def in_front(size: int, x: Any, dim: int | None) -> Array:

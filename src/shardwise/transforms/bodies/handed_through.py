@@ -31,9 +31,9 @@ def _source(eqn: Equation, i: int) -> Atom | None:
         stays = i < region.num_carry and forwarded_inputs(region.body)[i] == region.num_consts + i
         return eqn.inputs[region.carry][i] if stays else None
     if isinstance(region, Branches):
-        found = {forwarded_inputs(b)[i] for b in region.programs}
-        k = found.pop()
-        return eqn.inputs[1 + k] if not found and k is not None else None
+        sources = {forwarded_inputs(b)[i] for b in region.programs}
+        k = sources.pop()
+        return eqn.inputs[1 + k] if not sources and k is not None else None
     if eqn.op is find_op("jit") and all(s is None for s in (*params["in_shardings"], *params["out_shardings"])):
         k = forwarded_inputs(params["program"])[i]
         return eqn.inputs[k] if k is not None else None

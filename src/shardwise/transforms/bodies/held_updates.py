@@ -29,11 +29,11 @@ def exchanges(program: Program, axis_name: Any) -> bool:
 
 def updated_input(program: Program, result: Atom) -> tuple[int | None, _Holds]:
     """The input (position) of which `result` is an update, or which it is, and how each update on the way is held back."""
-    made = {v: e for e in program.equations for v in e.outputs}
+    makers = {v: e for e in program.equations for v in e.outputs}
     holds: _Holds = {}
     value: Any = result
-    while value in made and is_update(made[value]):
-        eqn = made[value]
+    while value in makers and is_update(makers[value]):
+        eqn = makers[value]
         hold = None if eqn.op.hold is None else eqn.op.hold(eqn.params, tuple([a.aval for a in eqn.inputs]))
         if hold is None:
             return None, {}
@@ -46,14 +46,14 @@ def updated_input(program: Program, result: Atom) -> tuple[int | None, _Holds]:
 def hold_back(body: Program, inputs: tuple[int | None, ...]) -> DerivedProgram:
     """The body with a bool scalar in front of its inputs: where it is false, `results` says which outputs are the old values.
 
-    That holds of outputs that are updates of their entry of `inputs`, positions of the body's. What else the body computes of such a
-    value is of no use where the scalar is false.
+    That holds for outputs that update their entry of `inputs`, which are positions among the body's. Other results that the body computes
+    from such a value mean nothing where the scalar is false.
     """
-    found = [updated_input(body, out) for out in body.outputs]
-    results = [i is not None and place == i for (place, _), i in zip(found, inputs, strict=True)]
+    updates = [updated_input(body, out) for out in body.outputs]
+    results = [i is not None and place == i for (place, _), i in zip(updates, inputs, strict=True)]
     chosen: _Holds = {}
-    for (_, holds), held in zip(found, results, strict=True):
-        chosen |= holds if held else {}
+    for (_, holds), is_held in zip(updates, results, strict=True):
+        chosen |= holds if is_held else {}
 
     def run(going: Any, *values: Any) -> list[Any]:
         def bind_or_hold(eqn: Equation, given: Sequence[Any]) -> Any:

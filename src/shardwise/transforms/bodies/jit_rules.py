@@ -74,10 +74,10 @@ def cache_made(make: Callable[..., Any]) -> Callable[..., Any]:
 
     @recent(_CACHE_ENTRIES)
     def make_kept(token: Token, *key: Any) -> Any:
-        made = make(*key)
-        if any(isinstance(c, Tracer) for c in made.consts):
-            raise _Uncacheable(made)
-        return made
+        derived_body = make(*key)
+        if any(isinstance(c, Tracer) for c in derived_body.consts):
+            raise _Uncacheable(derived_body)
+        return derived_body
 
     def call(*key: Any) -> Any:
         try:
@@ -109,34 +109,34 @@ def _call(
 def with_tangents(program: Program, live: Mask) -> DerivedProgram:
     """The program for values and tangents of the `live` inputs; its `results` are the outputs that have a tangent."""
     positions = [i for i, alive in enumerate(live) if alive]
-    moving: list[int] = []
+    moving_results: list[int] = []
 
     def both(*values: Any) -> list[Any]:
         ts: list[Any] = [None] * len(live)
         for i, t in zip(positions, values[len(live) :], strict=True):
             ts[i] = t
         outs, touts = jvp_program(program, values[: len(live)], ts)
-        moving[:] = [i for i, t in enumerate(touts) if t is not None]
-        return [*outs, *[touts[i] for i in moving]]
+        moving_results[:] = [i for i, t in enumerate(touts) if t is not None]
+        return [*outs, *[touts[i] for i in moving_results]]
 
     body, consts = trace_program(both, [*program.in_types, *[program.in_types[i] for i in positions]], program.name)
-    return DerivedProgram(body, tuple(consts), tuple(moving))
+    return DerivedProgram(body, tuple(consts), tuple(moving_results))
 
 
 def jit_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
     """One call for values and tangents."""
     ins, shardings = params["in_shardings"], params["out_shardings"]
     live = [i for i, t in enumerate(tangents) if t is not None]
-    made: DerivedProgram = with_tangents(params["program"], tuple(t is not None for t in tangents))
+    pushed_program: DerivedProgram = with_tangents(params["program"], tuple(t is not None for t in tangents))
     outs = _call(
         params,
-        made,
+        pushed_program,
         [*primals, *[tangents[i] for i in live]],
         [*ins, *[ins[i] for i in live]],
-        [*shardings, *[shardings[i] for i in made.results]],
+        [*shardings, *[shardings[i] for i in pushed_program.results]],
     )
-    found = dict(zip(made.results, outs[len(shardings) :], strict=True))
-    return outs[: len(shardings)], [found.get(i) for i in range(len(shardings))]
+    tangent_of = dict(zip(pushed_program.results, outs[len(shardings) :], strict=True))
+    return outs[: len(shardings)], [tangent_of.get(i) for i in range(len(shardings))]
 
 
 # -- reverse mode --------------------------------------------------------------------------------------------------------
@@ -170,17 +170,17 @@ def split_program(program: Program, live: Mask) -> SplitProgram:
         args = [forward.new_arg(t) for t in program.in_types]
         lin = linearize_flat(lambda *xs: eval_program(program, xs), args, live)
         given = {id(a): i for i, a in enumerate(args)}
-        saved: list[Any] = []
+        saved_values: list[Any] = []
         sources: list[tuple[str, Any]] = []
         for r in lin.residuals:
             if id(r) in given:
                 sources.append(("argument", given[id(r)]))
             elif isinstance(r, ProgramTracer) and r.owner is forward:
-                sources.append(("saved", len(saved)))
-                saved.append(r)
+                sources.append(("saved", len(saved_values)))
+                saved_values.append(r)
             else:
                 sources.append(("captured", r))
-        body, consts = forward.finish([*lin.results, *saved])
+        body, consts = forward.finish([*lin.results, *saved_values])
     return SplitProgram(body, tuple(consts), lin.program, tuple(sources), lin.ins, lin.outs)
 
 
@@ -189,23 +189,23 @@ def jit_linearize(
 ) -> tuple[list[Any], list[Any]]:
     """The forward call, and the linear one, recorded in `trace`."""
     program, ins, outs = params["program"], params["in_shardings"], params["out_shardings"]
-    made: SplitProgram = split_program(program, tuple(t is not None for t in tangents))
+    split: SplitProgram = split_program(program, tuple(t is not None for t in tangents))
     count = len(outs)
-    saved = len(made.forward.outputs) - count
-    forward = DerivedProgram(made.forward, made.forward_consts, ())
-    results = _call(params, forward, primals, ins, [*outs, *[None] * saved])
+    saved_count = len(split.forward.outputs) - count
+    forward = DerivedProgram(split.forward, split.forward_consts, ())
+    results = _call(params, forward, primals, ins, [*outs, *[None] * saved_count])
     residuals = [
-        results[count + v] if kind == "saved" else primals[v] if kind == "argument" else v for kind, v in made.sources
+        results[count + v] if kind == "saved" else primals[v] if kind == "argument" else v for kind, v in split.sources
     ]
     touts = _call(
         params,
-        DerivedProgram(made.linear, (), ()),
-        [*residuals, *[tangents[i] for i in made.ins]],
-        [*[None] * len(residuals), *[ins[i] for i in made.ins]],
-        [outs[i] for i in made.outs],
+        DerivedProgram(split.linear, (), ()),
+        [*residuals, *[tangents[i] for i in split.ins]],
+        [*[None] * len(residuals), *[ins[i] for i in split.ins]],
+        [outs[i] for i in split.outs],
     )
-    found = dict(zip(made.outs, touts, strict=True))
-    return results[:count], [found.get(i) for i in range(count)]
+    tangent_of = dict(zip(split.outs, touts, strict=True))
+    return results[:count], [tangent_of.get(i) for i in range(count)]
 
 
 def transpose_program(
@@ -224,7 +224,7 @@ def transpose_program(
     """
     positions = [i for i, k in enumerate(known) if k]
     given = [i for i, alive in enumerate(live) if alive]
-    found: list[int] = []
+    live_inputs: list[int] = []
 
     def pull_values(*values: Any) -> list[Any]:
         args: list[Any] = [UndefinedPrimal(t) for t in program.in_types]
@@ -234,12 +234,12 @@ def transpose_program(
         for i, v in zip(given, values[len(positions) :], strict=True):
             cts[i] = v
         results = transpose_linear(program, args, cts)
-        found[:] = [i for i, c in enumerate(results) if c is not None or forced[i]]
-        return [finished(results[i], program.in_types[i]) for i in found]
+        live_inputs[:] = [i for i, c in enumerate(results) if c is not None or forced[i]]
+        return [finished(results[i], program.in_types[i]) for i in live_inputs]
 
     types = [*[program.in_types[i] for i in positions], *ct_types]
     body, consts, used = trace_with_state(pull_values, types, program.name, references)
-    return DerivedProgram(body, tuple(consts), tuple(found), used)
+    return DerivedProgram(body, tuple(consts), tuple(live_inputs), used)
 
 
 @cache_made
@@ -250,26 +250,26 @@ def _transpose_program(program: Program, known: Mask, live: Mask, ct_types: tupl
 def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     """A call that maps cotangents of the results to those of the linear operands."""
     ins, outs = params["in_shardings"], params["out_shardings"]
-    known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
+    is_known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
     given = [c for c in cts if c is not None]
-    made: DerivedProgram = _transpose_program(
-        params["program"], known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
+    transposed_program: DerivedProgram = _transpose_program(
+        params["program"], is_known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
     )
-    values = [a for a, k in zip(args, known, strict=True) if k]
-    shardings = [s for s, k in zip(ins, known, strict=True) if k] + [
+    values = [a for a, k in zip(args, is_known, strict=True) if k]
+    shardings = [s for s, k in zip(ins, is_known, strict=True) if k] + [
         s for s, c in zip(outs, cts, strict=True) if c is not None
     ]
-    unspecified = [None] * len(made.references)
+    no_shardings = [None] * len(transposed_program.references)
     results = _call(
         params,
-        made,
-        [*values, *given, *held_arrays(made.references)],
-        [*shardings, *unspecified],
-        [*[ins[i] for i in made.results], *unspecified],
+        transposed_program,
+        [*values, *given, *held_arrays(transposed_program.references)],
+        [*shardings, *no_shardings],
+        [*[ins[i] for i in transposed_program.results], *no_shardings],
     )
-    results = without_state(results, made.references)
-    found = dict(zip(made.results, results, strict=True))
-    return [found.get(i) for i in range(len(args))]
+    results = without_state(results, transposed_program.references)
+    cotangent_of = dict(zip(transposed_program.results, results, strict=True))
+    return [cotangent_of.get(i) for i in range(len(args))]
 
 
 # -- batching ------------------------------------------------------------------------------------------------------------
@@ -284,15 +284,15 @@ def _batch_made(
     types: tuple[ShapedArray, ...],
     spmd: tuple[str, ...],
 ) -> DerivedProgram:
-    found: list[int | None] = []
+    result_dims: list[int | None] = []
 
     def map_values(*values: Any) -> list[Any]:
         with SPMD_AXES.override(spmd):
-            outs, found[:] = batch_program(program, size, axis_name, values, dims)
+            outs, result_dims[:] = batch_program(program, size, axis_name, values, dims)
         return outs
 
     body, consts = trace_program(map_values, types, program.name)
-    return DerivedProgram(body, tuple(consts), tuple(found))
+    return DerivedProgram(body, tuple(consts), tuple(result_dims))
 
 
 def jit_batch(
@@ -300,15 +300,17 @@ def jit_batch(
 ) -> tuple[list[Any], list[int | None]]:
     """One call for all elements."""
     spmd = SPMD_AXES.get()
-    made: DerivedProgram = _batch_made(
+    batched_program: DerivedProgram = _batch_made(
         params["program"], size, axis_name, tuple(dims), tuple(v.aval for v in values), spmd
     )
     ins = [_with_dim(s, v.ndim, d, spmd) for s, v, d in zip(params["in_shardings"], values, dims, strict=True)]
     outs = [
         _with_dim(s, t.ndim, d, spmd)
-        for s, t, d in zip(params["out_shardings"], made.program.out_types, made.results, strict=True)
+        for s, t, d in zip(
+            params["out_shardings"], batched_program.program.out_types, batched_program.results, strict=True
+        )
     ]
-    return _call(params, made, values, ins, outs), list(made.results)
+    return _call(params, batched_program, values, ins, outs), list(batched_program.results)
 
 
 def _with_dim(sharding: Sharding | None, ndim: int, dim: int | None, spmd: tuple[str, ...]) -> Sharding | None:

@@ -55,8 +55,8 @@ def _says_where(e: Equation) -> bool:
     """Whether the types that an equation's operands and params give have the devices over which its results vary."""
     if not any(v.aval.vma for v in e.outputs):
         return True
-    found = infer_types(e.op, tuple(a.aval for a in e.inputs), dict(e.params))
-    return all(v.aval.vma == t.vma for v, t in zip(e.outputs, found, strict=True))
+    out_types = infer_types(e.op, tuple(a.aval for a in e.inputs), dict(e.params))
+    return all(v.aval.vma == t.vma for v, t in zip(e.outputs, out_types, strict=True))
 
 
 class _Cut:
@@ -71,13 +71,13 @@ class _Cut:
         self.ys = body.outputs[num_carry:]
         self.unsized: set[Equation] = set()  # sums of products, and the products: neither is made step by step
         self.sums = self._sums()
-        # What devices tell each other, and its operands, which reduce at once what is then summed over devices.
-        told: set[Any] = {a for e in body.equations if e.op.collective is not None for a in e.inputs}
+        # Operands of collectives: a device reduces them within the step, before they are summed over devices.
+        exchanged_values: set[Any] = {a for e in body.equations if e.op.collective is not None for a in e.inputs}
         steady: set[Any] = set(self.consts)
         early: set[Any] = {*self.consts, *self.xs}
         self.before: list[Equation] = []
         for e in body.equations:
-            if told.intersection(e.outputs):
+            if exchanged_values.intersection(e.outputs):
                 continue
             same = all(a in steady for a in e.inputs if isinstance(a, Var))
             # User code is called once for all steps if they agree, or once per step; never with all steps at once.
@@ -90,40 +90,40 @@ class _Cut:
         self._keep_spreads()
         # Equations that the remaining carries need stay in the loop, and so do those whose results are too large to keep for all steps.
         rest = [e for e in body.equations if e not in self.before]
-        needed: set[Any] = {a for i, a in enumerate(body.outputs[:num_carry]) if i not in self.sums}
+        needed_atoms: set[Any] = {a for i, a in enumerate(body.outputs[:num_carry]) if i not in self.sums}
         self.loop: list[Equation] = []
         self.after: list[Equation] = []
         for e in reversed(rest):
-            if any(v in needed for v in e.outputs) or not self._small(e):
+            if any(v in needed_atoms for v in e.outputs) or not self._small(e):
                 self.loop.append(e)
-                needed.update(e.inputs)
+                needed_atoms.update(e.inputs)
             elif not self._only_sums(e):
                 self.after.append(e)
         self.loop.reverse()
         self.after.reverse()
-        # From the loop to what comes after it: values, and carries as they enter.
+        # Values that equations after the loop read from it: results, and carries as they enter a step.
         inside = {*self.carry, *[v for e in self.loop for v in e.outputs]}
         used = [a for e in self.after for a in e.inputs] + list(self.ys) + list(self.sums.values())
         self.stacked = tuple(dict.fromkeys(a for a in used if isinstance(a, Var) and a in inside))
-        wanted = {a for e in self.loop for a in e.inputs} | {
+        wanted_atoms = {a for e in self.loop for a in e.inputs} | {
             a for i, a in enumerate(body.outputs[:num_carry]) if i not in self.sums
         }
         self.given = tuple(
-            v for v in (*self.xs, *[v for e in self.before for v in e.outputs]) if v in wanted and v not in steady
+            v for v in (*self.xs, *[v for e in self.before for v in e.outputs]) if v in wanted_atoms and v not in steady
         )
-        self.fixed = tuple(v for e in self.before for v in e.outputs if v in wanted and v in steady)
+        self.fixed = tuple(v for e in self.before for v in e.outputs if v in wanted_atoms and v in steady)
 
     def _keep_spreads(self) -> None:
-        """Leave in the loop what is computed again sooner than read: a row that comes of a number, say."""
+        """Leave cheap values in the loop: recomputing a row that is made from a number, say, is faster than reading it."""
         read = {*self.ys, *self.sums.values()}
         for e in reversed(self.before):
-            made = max(v.aval.size for v in e.outputs)
+            result_size = max(v.aval.size for v in e.outputs)
             same = e.outputs[0] in self.steady
             given = sum(a.aval.size for a in e.inputs if a in self.early and (same or a not in self.steady))
             quick = e.op.emit is not None and e.op.emit.cost < costs.FUSED_SAVED
             if (
                 quick
-                and made >= max(costs.FISSION_SPREAD, 2 * given)
+                and result_size >= max(costs.FISSION_SPREAD, 2 * given)
                 and not read.intersection((*e.outputs, *self.steady))
             ):
                 self.before.remove(e)
@@ -135,24 +135,24 @@ class _Cut:
         uses: dict[Any, int] = {}
         for a in (*[a for e in self.body.equations for a in e.inputs], *self.body.outputs):
             uses[a] = uses.get(a, 0) + 1
-        made = {v: e for e in self.body.equations for v in e.outputs}
-        found: dict[int, Any] = {}
+        makers = {v: e for e in self.body.equations for v in e.outputs}
+        sums: dict[int, Any] = {}
         for i, v in enumerate(self.carry):
             out = self.body.outputs[i]
-            e = made.get(out) if isinstance(out, Var) else None
+            e = makers.get(out) if isinstance(out, Var) else None
             if e is None or e.op is not add_p or v not in e.inputs or uses[v] != 1 or uses[out] != 1:
                 continue
             a, b = e.inputs
             other = b if a is v else a
             if not isinstance(other, Var) or other.aval.shape != v.aval.shape or v.aval.dtype.kind not in "fc":
                 continue
-            product = made.get(other)
+            product = makers.get(other)
             if self._few(v):
-                found[i] = other
+                sums[i] = other
             elif product is not None and uses[other] == 1 and self._keeps_factors(product) and self._plain(e):
-                found[i] = other
+                sums[i] = other
                 self.unsized |= {product, e}
-        return found
+        return sums
 
     def _keeps_factors(self, e: Equation) -> bool:
         return e.op is dot_general_p and self._plain(e) and all(map(self._few, e.inputs))
@@ -172,7 +172,7 @@ class _Cut:
         return e.op.calls_user or (self._plain(e) and all(v.aval.nbytes <= costs.HOISTED_BYTES for v in e.outputs))
 
     def _plain(self, e: Equation) -> bool:
-        # A barrier keeps recomputed values from being computed early. What devices tell each other stays where the partitioner put it.
+        # A barrier keeps recomputed values from being computed early. Collectives stay where the partitioner put them.
         moves = e.op is not optimization_barrier_p and e.op.collective is None and _says_where(e)
         return moves and not any(True for _ in subprograms(e.params))
 
@@ -204,8 +204,8 @@ class _Run:
         finals = self._loop(init, values)
         later = [e for e in cut.after if e not in products.values()]
         factors = [a for e in products.values() for a in e.inputs]
-        wanted = [v for v in (*cut.ys, *cut.sums.values(), *factors) if isinstance(v, Var) and v not in products]
-        self._at_once(later, [v for v in wanted if v not in values], values)
+        wanted_vars = [v for v in (*cut.ys, *cut.sums.values(), *factors) if isinstance(v, Var) and v not in products]
+        self._at_once(later, [v for v in wanted_vars if v not in values], values)
         for i, v in cut.sums.items():
             total = self._product(products[v], values) if v in products else self._sum(*values[v])
             finals[i] = bind(add_p, init[i], convert(total, init[i].aval.dtype, init[i].aval.weak_type))
@@ -219,29 +219,31 @@ class _Run:
         outputs = tuple(dict.fromkeys(outputs))
         if not equations:
             return
-        made = {v for e in equations for v in e.outputs}
-        inputs = tuple(dict.fromkeys(a for e in equations for a in e.inputs if isinstance(a, Var) and a not in made))
+        made_vars = {v for e in equations for v in e.outputs}
+        inputs = tuple(
+            dict.fromkeys(a for e in equations for a in e.inputs if isinstance(a, Var) and a not in made_vars)
+        )
         program = Program(inputs, tuple(equations), outputs, 0, self.cut.body.name)
         given = [values[v] for v in inputs]
-        found, dims = batch_program(program, self.cut.length, None, [x for x, _ in given], [d for _, d in given])
-        values.update(zip(outputs, zip(found, dims, strict=True), strict=True))
+        results, dims = batch_program(program, self.cut.length, None, [x for x, _ in given], [d for _, d in given])
+        values.update(zip(outputs, zip(results, dims, strict=True), strict=True))
 
     def _loop(self, init: Sequence[Any], values: dict[Any, Any]) -> dict[int, Any]:
         """Run the remaining scan; returns the last carries by position and puts the stacked values into `values`."""
         cut = self.cut
-        kept = [i for i in range(len(cut.carry)) if i not in cut.sums]
-        if not kept and not cut.loop:
+        kept_carries = [i for i in range(len(cut.carry)) if i not in cut.sums]
+        if not kept_carries and not cut.loop:
             return {}
         consts = (*cut.consts, *cut.fixed, *[v for v in cut.given if values[v][1] is None])
         given = [v for v in cut.given if values[v][1] is not None]
-        inputs = (*consts, *[cut.carry[i] for i in kept], *given)
-        outputs = (*[cut.body.outputs[i] for i in kept], *cut.stacked)
+        inputs = (*consts, *[cut.carry[i] for i in kept_carries], *given)
+        outputs = (*[cut.body.outputs[i] for i in kept_carries], *cut.stacked)
         inner = Program(inputs, tuple(cut.loop), outputs, len(consts), cut.body.name)
-        operands = [*[values[v][0] for v in consts], *[init[i] for i in kept], *[values[v][0] for v in given]]
-        changed = {"body": inner, "num_consts": len(consts), "num_carry": len(kept)}
-        outs = bind(scan_p, *operands, **{**self.params, **changed})
-        values.update({v: (x, 0) for v, x in zip(cut.stacked, outs[len(kept) :], strict=True)})
-        return dict(zip(kept, outs, strict=False))
+        operands = [*[values[v][0] for v in consts], *[init[i] for i in kept_carries], *[values[v][0] for v in given]]
+        new_params = {"body": inner, "num_consts": len(consts), "num_carry": len(kept_carries)}
+        outs = bind(scan_p, *operands, **{**self.params, **new_params})
+        values.update({v: (x, 0) for v, x in zip(cut.stacked, outs[len(kept_carries) :], strict=True)})
+        return dict(zip(kept_carries, outs, strict=False))
 
     def _summed_products(self) -> dict[Var, Equation]:
         """The matrix products that are summed over the steps and not read otherwise."""

@@ -68,7 +68,7 @@ def _bind(
     )
 
 
-# -- what no step changes ------------------------------------------------------------------------------------------------
+# -- values that no step changes ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +82,20 @@ class _HoistedBody:
 
 @cache_made
 def _hoist_constants(body: Program, num_consts: int) -> _HoistedBody:
-    known = set(body.inputs[:num_consts])
+    steady = set(body.inputs[:num_consts])
     first, rest = [], []
     for eqn in body.equations:
-        if not eqn.op.has_effects(eqn.params) and all(a in known for a in eqn.inputs if not isinstance(a, Literal)):
-            known.update(eqn.outputs)
+        if not eqn.op.has_effects(eqn.params) and all(a in steady for a in eqn.inputs if not isinstance(a, Literal)):
+            steady.update(eqn.outputs)
             first.append(eqn)
         else:
             rest.append(eqn)
     used = {a for e in rest for a in e.inputs} | set(body.outputs)
-    made = tuple(v for e in first for v in e.outputs if v in used)
+    extra = tuple(v for e in first for v in e.outputs if v in used)
     consts = body.inputs[:num_consts]
-    before = Program(consts, tuple(first), made, 0, body.name)
+    before = Program(consts, tuple(first), extra, 0, body.name)
     inner = Program(
-        (*consts, *made, *body.inputs[num_consts:]), tuple(rest), body.outputs, num_consts + len(made), body.name
+        (*consts, *extra, *body.inputs[num_consts:]), tuple(rest), body.outputs, num_consts + len(extra), body.name
     )
     return _HoistedBody(before, intern_program(inner))
 
@@ -110,27 +110,29 @@ def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -
     outputs = len(body.outputs)
     while True:
         mask = (*a, *c, *x)
-        made = with_tangents(body, mask, (*c, *[False] * (outputs - num_carry)))
-        after = mask_of(made.results, outputs)
+        pushed_body = with_tangents(body, mask, (*c, *[False] * (outputs - num_carry)))
+        after = mask_of(pushed_body.results, outputs)
         if after[:num_carry] == c:
             break
         c = after[:num_carry]
-    first = len(made.consts)
+    first = len(pushed_body.consts)
     values = _parts(range(first, first + len(mask)), num_consts, num_carry)
-    where_is = dict(zip(where(mask), range(first + len(mask), len(made.program.inputs)), strict=True))
+    where_is = dict(zip(where(mask), range(first + len(mask), len(pushed_body.program.inputs)), strict=True))
     tangents = _parts([where_is.get(i) for i in range(len(mask))], num_consts, num_carry)
     inputs = [
         *range(first),
         *[i for v, t in zip(values, tangents, strict=True) for i in (*v, *[j for j in t if j is not None])],
     ]
-    moved = len([i for i in made.results if i < num_carry])
+    moving_count = len([i for i in pushed_body.results if i < num_carry])
     outs = [
         *range(num_carry),
-        *range(outputs, outputs + moved),
+        *range(outputs, outputs + moving_count),
         *range(num_carry, outputs),
-        *range(outputs + moved, len(made.program.outputs)),
+        *range(outputs + moving_count, len(pushed_body.program.outputs)),
     ]
-    return DerivedProgram(arrange_program(made.program, first, inputs, outs), made.consts, (c, after[num_carry:]))
+    return DerivedProgram(
+        arrange_program(pushed_body.program, first, inputs, outs), pushed_body.consts, (c, after[num_carry:])
+    )
 
 
 def scan_jvp(
@@ -138,18 +140,18 @@ def scan_jvp(
 ) -> tuple[list[Any], list[Any]]:
     """One scan of values and tangents."""
     live = alive(tangents, primals)
-    made: DerivedProgram = _with_tangents(intern_program(body), num_consts, num_carry, live)
-    carried, moving = made.results
+    pushed_body: DerivedProgram = _with_tangents(intern_program(body), num_consts, num_carry, live)
+    live_carries, moving_results = pushed_body.results
     p, t, on = (_parts(items, num_consts, num_carry) for items in (primals, tangents, live))
     types = _parts(body.in_types, num_consts, num_carry)
     outs = _bind(
         params,
-        made.program,
-        [*made.consts, *p[0], *pick_items(t[0], on[0])],
-        [*p[1], *[tangent_like(ti, ty) for ti, ty in pick_items(list(zip(t[1], types[1], strict=True)), carried)]],
+        pushed_body.program,
+        [*pushed_body.consts, *p[0], *pick_items(t[0], on[0])],
+        [*p[1], *[tangent_like(ti, ty) for ti, ty in pick_items(list(zip(t[1], types[1], strict=True)), live_carries)]],
         [*p[2], *pick_items(t[2], on[2])],
     )
-    return _with_zeros(outs, num_carry, carried, moving)
+    return _with_zeros(outs, num_carry, live_carries, moving_results)
 
 
 def _with_zeros(outs: Sequence[Any], num_carry: int, carried: Mask, moving: Mask) -> tuple[list[Any], list[Any]]:
@@ -169,16 +171,16 @@ class _Split:
     """A body in two.
 
     `forward` stacks residuals behind its outputs, where they are not among them. `linear` takes steady residuals (`steady`), then
-    tangents of captured values, tangents of carries, stacked residuals (`stacked`), tangents of scanned arrays.
+    tangents of captured values, tangents of carries, stacked residuals (`stacks`), tangents of scanned arrays.
     """
 
     forward: Program
     forward_consts: tuple[Any, ...]
     linear: Program
     steady: tuple[tuple[str, Any], ...]
-    stacked: tuple[tuple[str, Any], ...]
-    carried: Mask
-    moving: Mask
+    stacks: tuple[tuple[str, Any], ...]
+    carry_mask: Mask
+    result_mask: Mask
     consts: tuple[Any, ...]
 
 
@@ -188,16 +190,16 @@ def _split(body: Program, num_consts: int, num_carry: int, live: Mask) -> _Split
     outputs = len(body.outputs)
     while True:
         mask = (*a, *c, *x)
-        made = split_body(body, mask, (*c, *[False] * (outputs - num_carry)))
-        after = mask_of(made.outs, outputs)
+        halves = split_body(body, mask, (*c, *[False] * (outputs - num_carry)))
+        after = mask_of(halves.outs, outputs)
         if after[:num_carry] == c:
             break
         c = after[:num_carry]
-    end, first = num_consts + num_carry, len(made.forward_consts)
-    f = common_subexpressions(made.forward)
+    end, first = num_consts + num_carry, len(halves.forward_consts)
+    f = common_subexpressions(halves.forward)
     outs: list[Any] = list(f.outputs[:outputs])
-    steady, stacked, steady_at, stacked_at = [], [], [], []
-    for at, (kind, v) in enumerate(made.sources):
+    steady, stacks, steady_at, stack_at = [], [], [], []
+    for at, (kind, v) in enumerate(halves.sources):
         if kind == "captured" or (kind == "argument" and v < num_consts):
             steady.append((kind, v))
             steady_at.append(at)
@@ -207,14 +209,21 @@ def _split(body: Program, num_consts: int, num_carry: int, live: Mask) -> _Split
             if isinstance(atom, Literal) or atom not in outs[num_carry:]:
                 outs.append(atom)
             kind, v = "saved", num_carry + next(i for i, o in enumerate(outs[num_carry:]) if o is atom)
-        stacked.append((kind, v))
-        stacked_at.append(at)
-    residuals = len(made.sources)
+        stacks.append((kind, v))
+        stack_at.append(at)
+    residuals = len(halves.sources)
     t = [range(residuals + s, residuals + s + n) for s, n in ((0, sum(a)), (sum(a), sum(c)), (sum(a) + sum(c), sum(x)))]
-    linear = arrange_program(made.linear, 0, [*steady_at, *t[0], *t[1], *stacked_at, *t[2]])
+    linear = arrange_program(halves.linear, 0, [*steady_at, *t[0], *t[1], *stack_at, *t[2]])
     forward = intern_program(live_equations(Program(f.inputs, f.equations, tuple(outs), first, f.name)))
     return _Split(
-        forward, made.forward_consts, linear, tuple(steady), tuple(stacked), c, after[num_carry:], made.consts
+        forward,
+        halves.forward_consts,
+        linear,
+        tuple(steady),
+        tuple(stacks),
+        c,
+        after[num_carry:],
+        halves.consts,
     )
 
 
@@ -224,9 +233,9 @@ def scan_linearize(
     """The forward scan, and the linear one, recorded in `trace`."""
     num_consts, num_carry = params["num_consts"], params["num_carry"]
     ps, ts = _parts(primals, num_consts, num_carry), _parts(tangents, num_consts, num_carry)
-    hoisted: _HoistedBody = _hoist_constants(intern_program(params["body"]), num_consts)
-    body = hoisted.body
-    more, more_ts = jvp_program(hoisted.before, ps[0], ts[0])
+    hoisted_body: _HoistedBody = _hoist_constants(intern_program(params["body"]), num_consts)
+    body = hoisted_body.body
+    more, more_ts = jvp_program(hoisted_body.before, ps[0], ts[0])
     num_consts += len(more)
     primals, tangents = [*ps[0], *more, *ps[1], *ps[2]], [*ts[0], *more_ts, *ts[1], *ts[2]]
     ps, ts = _parts(primals, num_consts, num_carry), _parts(tangents, num_consts, num_carry)
@@ -242,11 +251,11 @@ def scan_linearize(
         params,
         split.linear,
         [*[find[kind](v) for kind, v in split.steady], *pick_items(ts[0], on[0])],
-        [tangent_like(t, ty) for t, ty in pick_items(list(zip(ts[1], types, strict=True)), split.carried)],
-        [*[find[kind](v) for kind, v in split.stacked], *pick_items(ts[2], on[2])],
+        [tangent_like(t, ty) for t, ty in pick_items(list(zip(ts[1], types, strict=True)), split.carry_mask)],
+        [*[find[kind](v) for kind, v in split.stacks], *pick_items(ts[2], on[2])],
     )
     source = iter(touts)
-    return results[:outputs], [next(source) if m else None for m in (*split.carried, *split.moving)]
+    return results[:outputs], [next(source) if m else None for m in (*split.carry_mask, *split.result_mask)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +264,8 @@ class _Back:
 
     program: Program
     consts: tuple[Any, ...]
-    carried: Mask
-    found: Mask
+    carry_mask: Mask
+    input_mask: Mask
     references: tuple[Reference, ...]
 
 
@@ -269,34 +278,34 @@ def _backwards(
     end, types = num_consts + num_carry, body.in_types
     while True:
         cts = (*[cotangent_type(t) for t in pick_items(types[num_consts:end], carry)], *ct_types)
-        made = transposed_body(
+        pulled_body = transposed_body(
             body, known, (*carry, *y_live), cts, (*[False] * num_consts, *carry, *[False] * (len(known) - end))
         )
-        found = mask_of(made.results, len(known))
-        if join_masks(carry, found[num_consts:end]) == carry:
+        live_inputs = mask_of(pulled_body.results, len(known))
+        if join_masks(carry, live_inputs[num_consts:end]) == carry:
             break
-        carry = join_masks(carry, found[num_consts:end])
-    first = len(made.consts)
-    summed = where(found[:num_consts])
-    known_a, known_x, state = sum(known[:num_consts]), sum(known[end:]), len(made.references)
+        carry = join_masks(carry, live_inputs[num_consts:end])
+    first = len(pulled_body.consts)
+    summed_consts = where(live_inputs[:num_consts])
+    known_a, known_x, state = sum(known[:num_consts]), sum(known[end:]), len(pulled_body.references)
 
     def step(*values: Any) -> list[Any]:
         source = iter(values)
         take = lambda n: [next(source) for _ in range(n)]  # noqa: E731
-        consts, steady, sums, carried, arrays, entries, ys = map(
-            take, (first, known_a, len(summed), sum(carry), state, known_x, len(ct_types))
+        consts, steady, sums, carry_values, arrays, entries, ys = map(
+            take, (first, known_a, len(summed_consts), sum(carry), state, known_x, len(ct_types))
         )
-        results = eval_program(made.program, [*consts, *steady, *entries, *carried, *ys, *arrays])
+        results = eval_program(pulled_body.program, [*consts, *steady, *entries, *carry_values, *ys, *arrays])
         n, last = len(sums), len(results) - state
-        following = n + len(carried)
-        added = [bind(add_p, s, r) for s, r in zip(sums, results, strict=False)]
-        return [*added, *results[n:following], *results[last:], *results[following:last]]
+        carry_end = n + len(carry_values)
+        new_sums = [bind(add_p, s, r) for s, r in zip(sums, results, strict=False)]
+        return [*new_sums, *results[n:carry_end], *results[last:], *results[carry_end:last]]
 
-    avals = made.program.in_types
+    avals = pulled_body.program.in_types
     split, last = first + known_a, len(avals) - state
     step_types = [
         *avals[:split],
-        *[cotangent_type(types[i]) for i in summed],
+        *[cotangent_type(types[i]) for i in summed_consts],
         *avals[split + known_x : split + known_x + sum(carry)],
         *avals[last:],
         *avals[split : split + known_x],
@@ -304,7 +313,7 @@ def _backwards(
     ]
     final = trace_body(step, step_types, body.name)
     program = arrange_program(final.program, len(final.consts), None)
-    return _Back(program, (*final.consts, *made.consts), carry, found, made.references)
+    return _Back(program, (*final.consts, *pulled_body.consts), carry, live_inputs, pulled_body.references)
 
 
 def scan_transpose(
@@ -314,46 +323,50 @@ def scan_transpose(
 
     Cotangents of captured values are summed up in the carry.
     """
-    known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
-    linear = _linear_carries(body, known, num_consts, num_carry)
+    is_known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
+    linear = _linear_carries(body, is_known, num_consts, num_carry)
     if not all(linear):
         return _with_known_carries(linear, cts, args, body, num_consts, num_carry, params)
     end = num_consts + num_carry
-    known = (*known[:num_consts], *[False] * num_carry, *known[end:])
+    is_known = (*is_known[:num_consts], *[False] * num_carry, *is_known[end:])
     y_cts = [c for c in cts[num_carry:] if c is not None]
     back: _Back = _backwards(
         intern_program(body),
         num_consts,
         num_carry,
-        known,
+        is_known,
         tuple(c is not None for c in cts),
         tuple(slice_type(c.aval) for c in y_cts),
     )
     types = body.in_types
-    summed = where(back.found[:num_consts])
+    summed_consts = where(back.input_mask[:num_consts])
     outs = _bind(
         params,
         back.program,
-        [*back.consts, *pick_items(args[:num_consts], known[:num_consts])],
+        [*back.consts, *pick_items(args[:num_consts], is_known[:num_consts])],
         [
-            *[cotangent_like(None, types[i]) for i in summed],
-            *[cotangent_like(cts[i], types[num_consts + i]) for i in where(back.carried)],
+            *[cotangent_like(None, types[i]) for i in summed_consts],
+            *[cotangent_like(cts[i], types[num_consts + i]) for i in where(back.carry_mask)],
             *held_arrays(back.references),
         ],
-        [*pick_items(args[end:], known[end:]), *y_cts],
+        [*pick_items(args[end:], is_known[end:]), *y_cts],
         reverse=not params["reverse"],
     )
-    first = len(summed) + sum(back.carried)
+    first = len(summed_consts) + sum(back.carry_mask)
     last = first + len(back.references)
     outs = [*without_state(outs[:last], back.references), *outs[last:]]
-    found = dict(
+    cotangent_of = dict(
         zip(
-            [*summed, *[num_consts + i for i in where(back.carried)], *[i for i in where(back.found) if i >= end]],
+            [
+                *summed_consts,
+                *[num_consts + i for i in where(back.carry_mask)],
+                *[i for i in where(back.input_mask) if i >= end],
+            ],
             outs,
             strict=True,
         )
     )
-    return [found.get(i) if isinstance(a, UndefinedPrimal) else None for i, a in enumerate(args)]
+    return [cotangent_of.get(i) if isinstance(a, UndefinedPrimal) else None for i, a in enumerate(args)]
 
 
 def _reached_values(body: Program, inputs: Sequence[bool]) -> set[Any]:
@@ -370,8 +383,8 @@ def _linear_carries(body: Program, known: Mask, num_consts: int, num_carry: int)
     end = num_consts + num_carry
     mask = tuple(not k for k in known)
     while True:
-        reached = _reached_values(body, mask)
-        carry = join_masks(mask[num_consts:end], [o in reached for o in body.outputs[:num_carry]])
+        reached_values = _reached_values(body, mask)
+        carry = join_masks(mask[num_consts:end], [o in reached_values for o in body.outputs[:num_carry]])
         if carry == mask[num_consts:end]:
             return carry
         mask = (*mask[:num_consts], *carry, *mask[end:])
@@ -389,28 +402,28 @@ def _with_known_carries(
     """Carries that do not depend on linear inputs (counters) are computed first and become scanned arrays."""
     end = num_consts + num_carry
     steady = [i for i in range(num_carry) if not linear[i]]
-    moving = where(linear)
+    linear_at = where(linear)
     known_a = [i for i in range(num_consts) if not isinstance(args[i], UndefinedPrimal)]
     known_x = [i for i in range(end, len(args)) if not isinstance(args[i], UndefinedPrimal)]
-    carried = [num_consts + i for i in steady]
-    inputs = tuple(body.inputs[i] for i in (*known_a, *carried, *known_x))
-    outputs = (*[body.outputs[i] for i in steady], *[body.inputs[i] for i in carried])
-    reached = _reached_values(body, [v not in inputs for v in body.inputs])
-    equations = tuple(e for e in body.equations if not any(a in reached for a in e.inputs))
+    steady_at = [num_consts + i for i in steady]
+    inputs = tuple(body.inputs[i] for i in (*known_a, *steady_at, *known_x))
+    outputs = (*[body.outputs[i] for i in steady], *[body.inputs[i] for i in steady_at])
+    reached_values = _reached_values(body, [v not in inputs for v in body.inputs])
+    equations = tuple(e for e in body.equations if not any(a in reached_values for a in e.inputs))
     counting = arrange_program(Program(inputs, equations, outputs, 0, body.name), 0, None)
-    outs = _bind(params, counting, [args[i] for i in known_a], [args[i] for i in carried], [args[i] for i in known_x])
-    order = [*range(num_consts), *[num_consts + i for i in moving], *carried, *range(end, len(args))]
-    inner = arrange_program(body, 0, order, [*moving, *range(num_carry, len(body.outputs))])
-    new_args = [*args[:num_consts], *[args[num_consts + i] for i in moving], *outs[len(steady) :], *args[end:]]
-    found = scan_transpose(
-        [*[cts[i] for i in moving], *cts[num_carry:]],
+    outs = _bind(params, counting, *[[args[i] for i in at] for at in (known_a, steady_at, known_x)])
+    order = [*range(num_consts), *[num_consts + i for i in linear_at], *steady_at, *range(end, len(args))]
+    inner = arrange_program(body, 0, order, [*linear_at, *range(num_carry, len(body.outputs))])
+    new_args = [*args[:num_consts], *[args[num_consts + i] for i in linear_at], *outs[len(steady) :], *args[end:]]
+    cotangents = scan_transpose(
+        [*[cts[i] for i in linear_at], *cts[num_carry:]],
         *new_args,
         body=inner,
         num_consts=num_consts,
-        num_carry=len(moving),
+        num_carry=len(linear_at),
         **params,
     )
-    by_position = dict(zip(order, found, strict=True))
+    by_position = dict(zip(order, cotangents, strict=True))
     return [by_position[i] for i in range(len(args))]
 
 
@@ -431,7 +444,7 @@ def scan_batch(
         elif d == 0:
             values[i], dims[i] = _second(values[i]), 1
     outputs = len(body.outputs)
-    batched = tuple(d is not None for d in dims[num_consts:end])
+    batched_carries = tuple(d is not None for d in dims[num_consts:end])
     spmd = SPMD_AXES.get()
     types = [v.aval for v in values[:end]] + [slice_type(v.aval) for v in values[end:]]
     entry_dims = [*dims[:end], *[None if d is None else d - 1 for d in dims[end:]]]
@@ -439,25 +452,34 @@ def scan_batch(
         types[i] = carry_with_dim(body.in_types[i], types[i]) if dims[i] == 0 else body.in_types[i]
     while True:
         for i in range(num_consts, end):
-            if batched[i - num_consts] and entry_dims[i] is None:
+            if batched_carries[i - num_consts] and entry_dims[i] is None:
                 aval = body.in_types[i]
                 types[i], entry_dims[i] = aval.update(shape=(size, *aval.shape), spec=((), *aval.spec)), 0
-        forced = (*batched, *[False] * (outputs - num_carry))
-        made: DerivedProgram = batched_body(body, size, axis_name, tuple(entry_dims), tuple(types), spmd, forced)
-        after = tuple(d is not None for d in made.results[:num_carry])
+        forced_results = (*batched_carries, *[False] * (outputs - num_carry))
+        batched_step: DerivedProgram = batched_body(
+            body, size, axis_name, tuple(entry_dims), tuple(types), spmd, forced_results
+        )
+        after = tuple(d is not None for d in batched_step.results[:num_carry])
         wider = [
-            carry_joined(types[num_consts + i], made.program.out_types[i]) if batched[i] else types[num_consts + i]
+            carry_joined(types[num_consts + i], batched_step.program.out_types[i])
+            if batched_carries[i]
+            else types[num_consts + i]
             for i in range(num_carry)
         ]
-        if after == batched and wider == types[num_consts:end]:
+        if after == batched_carries and wider == types[num_consts:end]:
             break
-        types[num_consts:end], batched = wider, after
+        types[num_consts:end], batched_carries = wider, after
     carry = [
         conform_tangent(in_front(size, v, d), t) if b else v
-        for v, d, t, b in zip(values[num_consts:end], dims[num_consts:end], types[num_consts:end], batched, strict=True)
+        for v, d, t, b in zip(
+            values[num_consts:end], dims[num_consts:end], types[num_consts:end], batched_carries, strict=True
+        )
     ]
-    outs = _bind(params, made.program, [*made.consts, *values[:num_consts]], carry, values[end:])
-    return outs, [*made.results[:num_carry], *[None if d is None else d + 1 for d in made.results[num_carry:]]]
+    outs = _bind(params, batched_step.program, [*batched_step.consts, *values[:num_consts]], carry, values[end:])
+    return outs, [
+        *batched_step.results[:num_carry],
+        *[None if d is None else d + 1 for d in batched_step.results[num_carry:]],
+    ]
 
 
 def _second(x: Any) -> Any:

@@ -52,24 +52,24 @@ def _bind(
 @cache_made
 def _with_tangents(body: Program, num_consts: int, live: Mask) -> DerivedProgram:
     """The body with the tangents of some carries (`results`) behind all carries."""
-    carried = live[num_consts:]
+    live_carries = live[num_consts:]
     while True:
-        mask = (*live[:num_consts], *carried)
-        made = with_tangents(body, mask, carried)
-        after = mask_of(made.results, len(carried))
-        if after == carried:
+        mask = (*live[:num_consts], *live_carries)
+        pushed_body = with_tangents(body, mask, live_carries)
+        after = mask_of(pushed_body.results, len(live_carries))
+        if after == live_carries:
             break
-        carried = after
-    first, count = len(made.consts), len(mask)
+        live_carries = after
+    first, count = len(pushed_body.consts), len(mask)
     consts_end, tangents = first + num_consts, first + count
     split = tangents + sum(mask[:num_consts])
     order = [
         *range(consts_end),
         *range(tangents, split),
         *range(consts_end, tangents),
-        *range(split, len(made.program.inputs)),
+        *range(split, len(pushed_body.program.inputs)),
     ]
-    return DerivedProgram(arrange_program(made.program, first, order), made.consts, carried)
+    return DerivedProgram(arrange_program(pushed_body.program, first, order), pushed_body.consts, live_carries)
 
 
 def _push_loop(primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], Mask]:
@@ -79,26 +79,30 @@ def _push_loop(primals: Sequence[Any], tangents: Sequence[Any], params: Params) 
     _, body_ts, init_ts = while_parts(tangents, params)
     live = alive([*body_ts, *init_ts], [*body_args, *init])
     n = len(body_args)
-    made: DerivedProgram = _with_tangents(body, n, live)
-    carried = made.results
-    entering = [
-        tangent_like(t, ty) for t, ty in pick_items(list(zip(init_ts, body.in_types[n:], strict=True)), carried)
+    pushed_body: DerivedProgram = _with_tangents(body, n, live)
+    live_carries = pushed_body.results
+    entry_tangents = [
+        tangent_like(t, ty) for t, ty in pick_items(list(zip(init_ts, body.in_types[n:], strict=True)), live_carries)
     ]
     cond = params["cond"]
     longer = Program(
-        (*cond.inputs, *[Var(t.aval) for t in entering]), cond.equations, cond.outputs, cond.num_consts, cond.name
+        (*cond.inputs, *[Var(t.aval) for t in entry_tangents]), cond.equations, cond.outputs, cond.num_consts, cond.name
     )
     outs = _bind(
-        longer, made.program, cond_args, [*made.consts, *body_args, *pick_items(body_ts, live[:n])], [*init, *entering]
+        longer,
+        pushed_body.program,
+        cond_args,
+        [*pushed_body.consts, *body_args, *pick_items(body_ts, live[:n])],
+        [*init, *entry_tangents],
     )
-    return outs, carried
+    return outs, live_carries
 
 
 def while_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
     """One loop of values and tangents."""
-    outs, carried = _push_loop(primals, tangents, params)
-    source = iter(outs[len(carried) :])
-    return outs[: len(carried)], [next(source) if c else None for c in carried]
+    outs, live_carries = _push_loop(primals, tangents, params)
+    source = iter(outs[len(live_carries) :])
+    return outs[: len(live_carries)], [next(source) if c else None for c in live_carries]
 
 
 def while_linearize(
@@ -109,9 +113,9 @@ def while_linearize(
         results = bind(
             while_p, *primals, **{**params, "cond": separate(params["cond"]), "body": separate(params["body"])}
         )
-    outs, carried = _push_loop(primals, tangents, params)
-    source = iter(outs[len(carried) :])
-    return results, [next(source) if c else None for c in carried]
+    outs, live_carries = _push_loop(primals, tangents, params)
+    source = iter(outs[len(live_carries) :])
+    return results, [next(source) if c else None for c in live_carries]
 
 
 def while_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
@@ -135,10 +139,10 @@ def while_batch(
         while_parts(dims, params),
     )
     through = forwarded_inputs(body)
-    kept = {i for i, d in enumerate(init_dims) if d is None and through[i] == len(constants) + i}
+    unmapped_carries = {i for i, d in enumerate(init_dims) if d is None and through[i] == len(constants) + i}
     outs, out_dims = _while_batch(size, axis_name, values, dims, params)
-    return [init[i] if i in kept else o for i, o in enumerate(outs)], [
-        None if i in kept else d for i, d in enumerate(out_dims)
+    return [init[i] if i in unmapped_carries else o for i, o in enumerate(outs)], [
+        None if i in unmapped_carries else d for i, d in enumerate(out_dims)
     ]
 
 
@@ -150,15 +154,15 @@ def _while_batch(
     cond_args, body_args, init = while_parts(values, params)
     _, body_dims, init_dims = while_parts(dims, params)
     init = [v if d is None else moved_to_front(v, d) for v, d in zip(init, init_dims, strict=True)]
-    mapped = _map_programs(size, axis_name, cond_args, body_args, init, while_parts(dims, params), params)
-    test, step, batched, types = mapped
+    mapped_loop = _map_programs(size, axis_name, cond_args, body_args, init, while_parts(dims, params), params)
+    test, step, batched_carries, types = mapped_loop
     carry = [
         conform_tangent(in_front(size, v, None if d is None else 0), t) if b else v
-        for v, d, t, b in zip(init, init_dims, types, batched, strict=True)
+        for v, d, t, b in zip(init, init_dims, types, batched_carries, strict=True)
     ]
-    out_dims = list(after_dims(batched))
+    out_dims = list(after_dims(batched_carries))
     cond_values, body_values = [*test.consts, *cond_args], [*step.consts, *body_args]
-    if not mapped.differs:
+    if not mapped_loop.differs:
         return _bind(test.program, step.program, cond_values, body_values, carry), out_dims
     k, n = len(cond_values), len(body_args)
     some = _any(test.program, types, test.program.in_types[:k])
@@ -166,26 +170,26 @@ def _while_batch(
     if size == 1:
         return _bind(some.program, step.program, [*some.consts, *cond_values], body_values, carry), out_dims
     body = intern_program(params["body"])
-    held: DerivedProgram = hold_back(body, (*range(n, n + len(init)),))
+    held_body: DerivedProgram = hold_back(body, (*range(n, n + len(init)),))
     apart = not any(t.mesh is not None for t in types) and not exchanges(body, axis_name)
-    if apart and any(held.results):
-        going = test.program.out_types[0]
+    if apart and any(held_body.results):
+        goes_on_type = test.program.out_types[0]
         step = batched_body(
-            held.program,
+            held_body.program,
             size,
             axis_name,
-            (*[None] * len(held.consts), 0, *body_dims, *out_dims),
-            (*[c.aval for c in held.consts], going, *[v.aval for v in body_args], *types),
+            (*[None] * len(held_body.consts), 0, *body_dims, *out_dims),
+            (*[c.aval for c in held_body.consts], goes_on_type, *[v.aval for v in body_args], *types),
             SPMD_AXES.get(),
-            batched,
+            batched_carries,
         )
-        captured = [*step.consts, *held.consts]
-        frozen = _freeze_finished(test.program, step.program, k, len(captured), n, types, held.results)
-        body_values = [*captured, *body_args]
+        captured_values = [*step.consts, *held_body.consts]
+        frozen_step = _freeze_finished(test.program, step.program, k, len(captured_values), n, types, held_body.results)
+        body_values = [*captured_values, *body_args]
     else:
-        frozen = _freeze_finished(test.program, step.program, k, 0, len(body_values), types, None)
-    frozen_values = [*frozen.consts, *cond_values, *body_values]
-    return _bind(some.program, frozen.program, [*some.consts, *cond_values], frozen_values, carry), out_dims
+        frozen_step = _freeze_finished(test.program, step.program, k, 0, len(body_values), types, None)
+    frozen_values = [*frozen_step.consts, *cond_values, *body_values]
+    return _bind(some.program, frozen_step.program, [*some.consts, *cond_values], frozen_values, carry), out_dims
 
 
 class _MappedLoop(NamedTuple):
@@ -193,7 +197,7 @@ class _MappedLoop(NamedTuple):
 
     test: DerivedProgram
     step: DerivedProgram
-    batched: Mask
+    batched_carries: Mask
     types: tuple[ShapedArray, ...]
 
     @property
@@ -216,28 +220,28 @@ def _map_programs(
     cond_types, body_types = [v.aval for v in cond_args], [v.aval for v in body_args]
     cond_dims, body_dims, init_dims = dims
     spmd, own = SPMD_AXES.get(), body.in_types[len(body_args) :]
-    batched = tuple(d is not None for d in init_dims)
-    types = [carry_with_dim(t, v.aval) if b else t for t, v, b in zip(own, init, batched, strict=True)]
+    batched_carries = tuple(d is not None for d in init_dims)
+    types = [carry_with_dim(t, v.aval) if b else t for t, v, b in zip(own, init, batched_carries, strict=True)]
     while True:
-        carry_dims = after_dims(batched)
+        carry_dims = after_dims(batched_carries)
         test: DerivedProgram = batched_body(
             cond, size, axis_name, (*cond_dims, *carry_dims), (*cond_types, *types), spmd, (False,)
         )
-        if test.results[0] is not None and not all(batched):
-            batched, types = _batch_all(size, batched, types)
+        if test.results[0] is not None and not all(batched_carries):
+            batched_carries, types = _batch_all(size, batched_carries, types)
             continue
         step: DerivedProgram = batched_body(
-            body, size, axis_name, (*body_dims, *carry_dims), (*body_types, *types), spmd, batched
+            body, size, axis_name, (*body_dims, *carry_dims), (*body_types, *types), spmd, batched_carries
         )
         after = tuple(d is not None for d in step.results)
-        grown = tuple(a and not b for a, b in zip(after, batched, strict=True))
-        _, types_after = _batch_all(size, tuple(not g for g in grown), types)
+        new_carries = tuple(a and not b for a, b in zip(after, batched_carries, strict=True))
+        _, types_after = _batch_all(size, tuple(not g for g in new_carries), types)
         types_after = [
             carry_joined(t, o) if a else t for t, o, a in zip(types_after, step.program.out_types, after, strict=True)
         ]
-        if after == batched and types_after == types:
-            return _MappedLoop(test, step, batched, tuple(types))
-        batched, types = after, types_after
+        if after == batched_carries and types_after == types:
+            return _MappedLoop(test, step, batched_carries, tuple(types))
+        batched_carries, types = after, types_after
 
 
 def after_dims(batched: Mask) -> tuple[int | None, ...]:
@@ -276,14 +280,14 @@ def _freeze_finished(
     end = first + num_step
 
     def run(*values: Any) -> list[Any]:
-        known, carry = values[:num_test], values[end:]
-        (going,) = eval_program(test, [*known, *carry])
-        told = [] if held is None else [going]
-        new = eval_program(step, [*values[num_test:first], *told, *values[first:]])
-        kept = held or (False,) * len(types)
+        test_consts, carry = values[:num_test], values[end:]
+        (goes_on,) = eval_program(test, [*test_consts, *carry])
+        predicate_args = [] if held is None else [goes_on]
+        new = eval_program(step, [*values[num_test:first], *predicate_args, *values[first:]])
+        held_carries = held or (False,) * len(types)
         return [
-            conform_tangent(n if done else select_branches(going, [o, n]), t)
-            for o, n, t, done in zip(carry, new, types, kept, strict=True)
+            conform_tangent(n if is_held else select_branches(goes_on, [o, n]), t)
+            for o, n, t, is_held in zip(carry, new, types, held_carries, strict=True)
         ]
 
     steady = [t for i, t in enumerate(step.in_types[: -len(types)]) if held is None or i != num_captured]

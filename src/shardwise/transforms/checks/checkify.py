@@ -88,7 +88,7 @@ def checkify(f: Callable[..., Any], errors: EnabledErrors = user_checks) -> Call
     >>> bool(error.get())
     True
     """
-    enabled = frozenset(errors)
+    enabled_errors = frozenset(errors)
 
     @wraps(f)
     @user_facing
@@ -101,7 +101,7 @@ def checkify(f: Callable[..., Any], errors: EnabledErrors = user_checks) -> Call
             return [as_value(o) for o in outs]
 
         program, consts = trace_program(flat, [], getattr(f, "__name__", "checkify"))
-        error, outs = _run(program, enabled, consts)
+        error, outs = _run(program, enabled_errors, consts)
         return error, tree_unflatten(out_tree, list(map(as_array, outs)))
 
     return checked_call
@@ -109,13 +109,13 @@ def checkify(f: Callable[..., Any], errors: EnabledErrors = user_checks) -> Call
 
 def _run(program: Program, enabled: EnabledErrors, values: Sequence[Any]) -> CheckedResult:
     """The first error of a program's checks, and its results."""
-    known: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
-    read = lambda a: a if isinstance(a, Literal) else known[a]  # noqa: E731
+    value_of: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
+    read = lambda a: a if isinstance(a, Literal) else value_of[a]  # noqa: E731
     error = init_error
     for eqn in program.equations:
-        found, outs = _equation(eqn, [read(a) for a in eqn.inputs], enabled)
-        error = join_errors(error, found)
-        known.update(zip(eqn.outputs, outs, strict=True))
+        new_error, outs = _equation(eqn, [read(a) for a in eqn.inputs], enabled)
+        error = join_errors(error, new_error)
+        value_of.update(zip(eqn.outputs, outs, strict=True))
     return error, [read(a) for a in program.outputs]
 
 
@@ -132,8 +132,8 @@ def _equation(eqn: Equation, values: Sequence[Any], enabled: EnabledErrors) -> C
     outs = list(result) if op.multiple_results else [result]
     error = init_error
     if enabled - user_checks:
-        for found in checks_of(op, params, values, outs, enabled):
-            error = join_errors(error, found)
+        for new_error in checks_of(op, params, values, outs, enabled):
+            error = join_errors(error, new_error)
     return error, outs
 
 
@@ -155,8 +155,8 @@ def _check_program(program: Program, enabled: EnabledErrors, one: bool = True) -
         note[:] = [error.sites, sizes_of(error)]
         return [*flat_error(error), *outs]
 
-    made = trace_body(both, program.in_types, program.name)
-    return DerivedProgram(intern_program(made.program), made.consts, tuple(note))
+    checked_program = trace_body(both, program.in_types, program.name)
+    return DerivedProgram(intern_program(checked_program.program), checked_program.consts, tuple(note))
 
 
 def _shape(made: DerivedProgram) -> tuple[tuple[Site, ...], tuple[int, ...], int]:
@@ -194,43 +194,43 @@ def _check_call(eqn: Equation, values: Sequence[Any], enabled: EnabledErrors) ->
     outs = bind(eqn.op, *values, **params)
     if eqn.op.inline is None:
         return init_error, outs
-    made = _check_program(eqn.op.inline(eqn), enabled)
-    if not made.results[0]:
+    checked_program = _check_program(eqn.op.inline(eqn), enabled)
+    if not checked_program.results[0]:
         return init_error, outs
-    fixed = [v if isinstance(v, Literal) else do.stop_gradient(v) for v in values]
-    error, _ = _apart(made, eval_program(made.program, [*made.consts, *fixed]))
+    constants = [v if isinstance(v, Literal) else do.stop_gradient(v) for v in values]
+    error, _ = _apart(checked_program, eval_program(checked_program.program, [*checked_program.consts, *constants]))
     return error, outs
 
 
 def _jit(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
-    made = _check_program(params["program"], enabled, False)
-    _, _, count = _shape(made)
+    checked_program = _check_program(params["program"], enabled, False)
+    _, _, count = _shape(checked_program)
     outs = bind(
         jit_op,
-        *made.consts,
+        *checked_program.consts,
         *values,
         **{
             **params,
-            "program": made.program,
-            "in_shardings": (*[None] * len(made.consts), *params["in_shardings"]),
+            "program": checked_program.program,
+            "in_shardings": (*[None] * len(checked_program.consts), *params["in_shardings"]),
             "out_shardings": (*[None] * count, *params["out_shardings"]),
         },
     )
-    return _apart(made, outs)
+    return _apart(checked_program, outs)
 
 
 def _cond(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
     """All branches return the sites of all."""
     index, *args = values
-    made = [_check_program(b, enabled) for b in params["branches"]]
+    checked_branches = [_check_program(b, enabled) for b in params["branches"]]
     types: dict[Site, Sequence[ShapedArray]] = {}
-    for m in made:
+    for m in checked_branches:
         error, _ = _apart(m, m.program.out_types)
         types.update(zip(error.sites, error.payloads, strict=True))
     sites = tuple(types)
-    consts = [c for m in made for c in m.consts]
+    consts = [c for m in checked_branches for c in m.consts]
     branches, first = [], 0
-    for m in made:
+    for m in checked_branches:
         here = slice(first, first + len(m.consts))
         first = here.stop
 
@@ -265,19 +265,19 @@ def _same_consts(branches: Sequence[DerivedProgram]) -> tuple[Program, ...]:
 
 
 def _scan(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
-    made = _check_program(params["body"], enabled)
-    sites, sizes, count = _shape(made)
+    checked_body = _check_program(params["body"], enabled)
+    sites, sizes, count = _shape(checked_body)
     n = params["num_consts"]
-    k, types = len(made.consts), made.program.out_types[:count]
+    k, types = len(checked_body.consts), checked_body.program.out_types[:count]
 
     def step(*xs: Any) -> list[Any]:
         before, rest = xs[k + n : k + n + count], xs[k + n + count :]
-        error, outs = _apart(made, eval_program(made.program, [*xs[: k + n], *rest]))
+        error, outs = _apart(checked_body, eval_program(checked_body.program, [*xs[: k + n], *rest]))
         return [*flat_error(join_errors(error_of(before, sites, sizes), error)), *outs]
 
-    own = made.program.in_types
-    body = trace_body(step, [*own[: k + n], *types, *own[k + n :]], made.program.name)
-    consts = [*body.consts, *made.consts, *values[:n]]
+    own = checked_body.program.in_types
+    body = trace_body(step, [*own[: k + n], *types, *own[k + n :]], checked_body.program.name)
+    consts = [*body.consts, *checked_body.consts, *values[:n]]
     outs = bind(
         scan_p,
         *consts,
@@ -290,7 +290,7 @@ def _scan(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> Chec
             "num_carry": params["num_carry"] + count,
         },
     )
-    return _strong(_apart(made, outs))
+    return _strong(_apart(checked_body, outs))
 
 
 def _while(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> CheckedResult:
@@ -335,20 +335,20 @@ def _while(params: Params, values: Sequence[Any], enabled: EnabledErrors) -> Che
     def test_carry(*xs: Any) -> list[Any]:
         return eval_program(without_checks(params["cond"]), [*xs[:a], *xs[a + count :]])
 
-    looped = trace_body(step, [*[c.aval for c in consts], *types, *carry_types], params["body"].name)
-    tested = trace_body(test_carry, [*[c.aval for c in cond_args], *types, *carry_types], params["cond"].name)
+    checked_body = trace_body(step, [*[c.aval for c in consts], *types, *carry_types], params["body"].name)
+    checked_test = trace_body(test_carry, [*[c.aval for c in cond_args], *types, *carry_types], params["cond"].name)
     outs = bind(
         while_p,
-        *tested.consts,
+        *checked_test.consts,
         *cond_args,
-        *looped.consts,
+        *checked_body.consts,
         *consts,
         *_start(types),
         *init,
-        cond=separate(intern_program(tested.program)),
-        body=separate(intern_program(looped.program)),
-        cond_consts=len(tested.consts) + a,
-        body_consts=len(looped.consts) + size,
+        cond=separate(intern_program(checked_test.program)),
+        body=separate(intern_program(checked_body.program)),
+        cond_consts=len(checked_test.consts) + a,
+        body_consts=len(checked_body.consts) + size,
     )
     return join_errors(first, strong(error_of(outs, sites, sizes))), list(outs[count:])
 
@@ -369,8 +369,8 @@ def _shard_map(params: Params, values: Sequence[Any], enabled: EnabledErrors) ->
 
     with body_scope(mesh, manual, params["check"], params["era"]):
         body, consts = trace_program(both, program.in_types, program.name)
-    made = DerivedProgram(body, tuple(consts), tuple(note))
-    _, _, count = _shape(made)
+    checked_body = DerivedProgram(body, tuple(consts), tuple(note))
+    _, _, count = _shape(checked_body)
     axes = tuple(a for a in mesh.axis_names if a in manual)
     error_dims = [(axes, *[()] * (t.ndim - 1)) for t in body.out_types[:count]]
     outs = bind(
@@ -385,7 +385,7 @@ def _shard_map(params: Params, values: Sequence[Any], enabled: EnabledErrors) ->
             "out_marks": (*[Marks()] * count, *params["out_marks"]),
         },
     )
-    return _apart(made, outs)
+    return _apart(checked_body, outs)
 
 
 _RULES: dict[Any, Callable[[Params, Sequence[Any], EnabledErrors], CheckedResult]] = {

@@ -48,9 +48,9 @@ def checks_of(
         zero = _any(do.eq(as_array(operands[op.divisor]), 0))
         yield failure_error(new_site(DivisionByZeroError, "division by zero"), zero)
     if OOBError in enabled and op.indexed is not None:
-        found = _first_outside(op, params, operands)
-        if found is not None:
-            yield _out_of_bounds(operands[0].shape, *found)
+        violation = _first_outside(op, params, operands)
+        if violation is not None:
+            yield _out_of_bounds(operands[0].shape, *violation)
     if NaNError in enabled and op.may_give_nan:
         yield from _nans(op.name, results)
 
@@ -109,8 +109,8 @@ def _first_bad(
     first = argmax(convert(bad, _INT32), 0, _INT32)
     at = do.rem(first, len(dims))
     index = convert(entry(reshape(starts, (starts.size,)), first), _INT32)
-    told = [as_array(np.array(v, _INT32)) for v in (list(dims), [shape[d] for d in dims])]
-    return _any(bad), stack([as_array(index), *[entry(t, at) for t in told]])
+    facts = [as_array(np.array(v, _INT32)) for v in (list(dims), [shape[d] for d in dims])]
+    return _any(bad), stack([as_array(index), *[entry(t, at) for t in facts]])
 
 
 def _first_outside(op: Op, params: Params, operands: Sequence[Any]) -> FirstOutside | None:
@@ -133,8 +133,8 @@ def _stack_starts(starts: Sequence[Any]) -> Any:
 
 
 def _make_signed(indices: Any) -> Any:
-    kept = indices.dtype.kind == "i" and indices.dtype.itemsize >= 4
-    return indices if kept else convert(indices, _INT32, False)
+    is_signed = indices.dtype.kind == "i" and indices.dtype.itemsize >= 4
+    return indices if is_signed else convert(indices, _INT32, False)
 
 
 # -- mapped ops ----------------------------------------------------------------------------------------------------------
@@ -144,13 +144,13 @@ def _checks_of_map(
     params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: EnabledErrors
 ) -> Iterator[Error]:
 
-    op, mapped, inner = params["mapped_op"], params["mapped"], dict(params["inner"])
+    op, mapped_operands, inner = params["mapped_op"], params["mapped"], dict(params["inner"])
     if OOBError in enabled and op.indexed is not None:
-        axes = tuple(0 if m else None for m in mapped)
-        found = vmap(lambda *xs: _first_outside(op, inner, xs), in_axes=axes)(*map(as_array, operands))
-        if found is not None:
-            bad, payloads = found
+        axes = tuple(0 if m else None for m in mapped_operands)
+        violations = vmap(lambda *xs: _first_outside(op, inner, xs), in_axes=axes)(*map(as_array, operands))
+        if violations is not None:
+            bad, payloads = violations
             first = argmax(convert(bad, _INT32), 0, _INT32)
-            moved = as_array(np.array([0, int(mapped[0]), 0], _INT32))  # dims are those of the whole operand
-            yield _out_of_bounds(operands[0].shape, _any(bad), do.add(entry(payloads, first), moved))
+            shift = as_array(np.array([0, int(mapped_operands[0]), 0], _INT32))  # dims are those of the whole operand
+            yield _out_of_bounds(operands[0].shape, _any(bad), do.add(entry(payloads, first), shift))
     yield from checks_of(op, inner, operands, results, enabled - {OOBError})

@@ -101,10 +101,10 @@ class Error:
         if self.code is None:
             return None
         codes = np.asarray(self.code)
-        found = {i: self._at(int(codes[i]), i) for i in np.ndindex(codes.shape) if codes[i]}
-        if not found:
+        exceptions = {i: self._at(int(codes[i]), i) for i in np.ndindex(codes.shape) if codes[i]}
+        if not exceptions:
             return None
-        return BatchedError(found) if codes.ndim else found[()]
+        return BatchedError(exceptions) if codes.ndim else exceptions[()]
 
     def _at(self, code: int, index: tuple[int, ...]) -> JaxException:
         site, payload = next((s, p) for s, p in zip(self.sites, self.payloads, strict=True) if s.code == code)
@@ -239,8 +239,8 @@ def enabled_part(error: Error, enabled: frozenset[Any]) -> Error:
     for site, keep in zip(error.sites, on, strict=True):
         if not keep:
             code = _choose_error(do.eq(code, site.code), as_array(np.zeros(code.shape, _INT32)), code)
-    kept = [(s, p) for s, p, keep in zip(error.sites, error.payloads, on, strict=True) if keep]
-    return Error(code, tuple(p for _, p in kept), tuple(s for s, _ in kept))
+    kept_checks = [(s, p) for s, p, keep in zip(error.sites, error.payloads, on, strict=True) if keep]
+    return Error(code, tuple(p for _, p in kept_checks), tuple(s for s, _ in kept_checks))
 
 
 # -- errors as effects ---------------------------------------------------------------------------------------------------
@@ -270,8 +270,8 @@ def _check_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -
 def _check_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
-    mapped = [full_in_front(size, v, d) for v, d in zip(values, dims, strict=True)]
-    error = whole(error_of(mapped, params["sites"], params["sizes"]))
+    mapped_values = [full_in_front(size, v, d) for v, d in zip(values, dims, strict=True)]
+    error = whole(error_of(mapped_values, params["sites"], params["sizes"]))
     bind(check_p, *flat_error(error), **params)
     return [], []
 

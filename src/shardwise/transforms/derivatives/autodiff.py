@@ -107,7 +107,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         )
     references = references_among(fun, "jvp", primals)
     ts = [
-        reference_tangent(p.aval, t, "jax.jvp") if i in references else tangent_in(p.aval, array_of(t), "jax.jvp")
+        reference_tangent(p.aval, t) if i in references else tangent_in(p.aval, array_of(t), "jax.jvp")
         for i, (p, t) in enumerate(zip(ps, tangent_leaves, strict=True))
     ]
     flat, notes = _flat_function(fun, structure, has_aux, references)
@@ -121,11 +121,11 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         if ts[i] is not None and tangent is not ts[i]:
             tangent_leaves[i].store(tangent_out(primal.aval, tangent))
     del pairs[len(notes[3]) :]
-    made = made_references(notes[3], trace, [p for p, _ in pairs])
+    new_references = made_references(notes[3], trace, [p for p, _ in pairs])
     out = tree_unflatten(notes[0], _keep_untouched(notes[3], tree_leaves(tuple(primals)), [p for p, _ in pairs]))
-    moved = [tangent_out(p.aval, t) for p, t in pairs]
-    moved = [made[i].another(t) if i in made else t for i, t in enumerate(moved)]
-    tangent = tree_unflatten(notes[0], _keep_untouched([(i, None) for i, _ in notes[3]], tangent_leaves, moved))
+    tangents_out = [tangent_out(p.aval, t) for p, t in pairs]
+    tangents_out = [new_references[i].another(t) if i in new_references else t for i, t in enumerate(tangents_out)]
+    tangent = tree_unflatten(notes[0], _keep_untouched([(i, None) for i, _ in notes[3]], tangent_leaves, tangents_out))
     return (out, tangent, strip_tangents(notes[1], trace)) if has_aux else (out, tangent)
 
 
@@ -153,8 +153,8 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     results = lin.results[: len(notes[3])]
     store_all(references, ps, lin.results[len(results) :])
     made_references(notes[3], notes[2], results)
-    returned = [(i, type(own), place) for i, (place, own) in enumerate(notes[3]) if is_reference(own)]
-    f_jvp = push_function(linear_map(lin, ps, structure, notes[0], references, returned), lin.residuals)
+    returned_references = [(i, type(own), place) for i, (place, own) in enumerate(notes[3]) if is_reference(own)]
+    f_jvp = push_function(linear_map(lin, ps, structure, notes[0], references, returned_references), lin.residuals)
     out = tree_unflatten(notes[0], _keep_untouched(notes[3], tree_leaves(primals), results))
     notes[1] = strip_tangents(notes[1], notes[2])
     check_leaks(notes[2], "linearize")
@@ -194,9 +194,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     (Array(3., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
     """
     _check_reduce_axes(reduce_axes)
-    out, f_vjp, aux, found = pullback(fun, primals, has_aux)
+    out, f_vjp, aux, reference_outs = pullback(fun, primals, has_aux)
     leaves, structure = tree_flatten(out)
-    out = tree_unflatten(structure, _keep_untouched(found, tree_leaves(primals), leaves))
+    out = tree_unflatten(structure, _keep_untouched(reference_outs, tree_leaves(primals), leaves))
     return (out, f_vjp, aux) if has_aux else (out, f_vjp)
 
 
@@ -216,22 +216,22 @@ def pullback(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -
     results = lin.results[: len(notes[3])]
     store_all(references, ps, lin.results[len(results) :])
     made_references(notes[3], notes[2], results)
-    returned = [(i, type(own), place) for i, (place, own) in enumerate(notes[3]) if is_reference(own)]
-    f_vjp = pull_function(linear_map(lin, ps, structure, notes[0], references, returned), lin.residuals, ps)
+    returned_references = [(i, type(own), place) for i, (place, own) in enumerate(notes[3]) if is_reference(own)]
+    f_vjp = pull_function(linear_map(lin, ps, structure, notes[0], references, returned_references), lin.residuals, ps)
     out = tree_unflatten(notes[0], results)
     notes[1] = strip_tangents(notes[1], notes[2])
     check_leaks(notes[2], "vjp")
     return out, f_vjp, notes[1], notes[3]
 
 
-def _check_scalar(out: Any, holomorphic: bool, name: str) -> Any:
+def _check_scalar(out: Any, holomorphic: bool) -> Any:
     leaves, structure = tree_flatten(out)
     if structure != tree_structure(0) or not hasattr(leaves[0], "aval"):
         raise TypeError(f"Gradient only defined for scalar-output functions. Output was {out!r}.")
     value = leaves[0]
     if value.ndim:
         raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {value.shape}.")
-    check_output(value, holomorphic, name)
+    check_output(value, holomorphic, "grad")
     return value
 
 
@@ -273,12 +273,12 @@ def value_and_grad(
             return call_with(fun, args, kwargs, nums, picked)
 
         _check_reduce_axes(reduce_axes)
-        out, pull, aux, found = pullback(partial, tuple(chosen), has_aux)
-        if any(is_reference(own) for _, own in found):
+        out, pull, aux, reference_outs = pullback(partial, tuple(chosen), has_aux)
+        if any(is_reference(own) for _, own in reference_outs):
             raise TypeError(
                 "Gradient only defined for scalar-output functions. Output has a Ref: return its array, ref[...]."
             )
-        value = _check_scalar(out, holomorphic, "grad")
+        value = _check_scalar(out, holomorphic)
         one = full_cotangent(value.aval, 1)
         grads = pull(tree_unflatten(tree_structure(out), [one]))
         gradient = tuple(grads) if isinstance(argnums, Iterable) else grads[0]
@@ -346,7 +346,7 @@ def fwd_and_bwd(
         return vjp(partial, *[args[n] for n in nums], has_aux=has_aux)
 
     def bwd(residuals: Any, cotangent: Any) -> Any:
-        found = residuals(cotangent)
-        return found if isinstance(argnums, Iterable) else found[0]
+        cotangents = residuals(cotangent)
+        return cotangents if isinstance(argnums, Iterable) else cotangents[0]
 
     return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)

@@ -53,7 +53,7 @@ from shardwise.transforms.derivatives.policies import SAVEABLE as SAVEABLE
 from shardwise.transforms.derivatives.policies import DividedProgram, Policy, ask_policy
 from shardwise.transforms.derivatives.policies import Offload as Offload
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
-from shardwise.transforms.derivatives.prevented import Prevented, among, normalize_prevent_cse, per_leaf
+from shardwise.transforms.derivatives.prevented import PreventedLeaves, among, normalize_prevent_cse, per_leaf
 from shardwise.transforms.derivatives.second_run import SecondRun, bind_again
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import has_tangent
@@ -97,7 +97,7 @@ def checkpoint(
         )
     static_names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    checkpointed = _CheckpointedFunction(
+    checkpointed_function = _CheckpointedFunction(
         cast(Callable[..., Any], fun), normalize_prevent_cse(prevent_cse), policy, static_names
     )
 
@@ -112,28 +112,28 @@ def checkpoint(
                     f"arguments; got {static} for "
                     f"{len(args)} arguments."
                 )
-        return checkpointed.call(_Arguments.of(args, kwargs, static))
+        return checkpointed_function.call(_Arguments.of(args, kwargs, static))
 
     return remat
 
 
 class _Arguments(NamedTuple):
-    """Arguments of a call: how many are `positional`, which of them are `fixed`, by position, and the `rest` of them, in order."""
+    """Arguments of a call: how many are `positional`, the static ones by position (`static_args`), and the `rest` of them, in order."""
 
     positional: int
-    fixed: dict[int, Any]
+    static_args: dict[int, Any]
     rest: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], static: Sequence[int]) -> _Arguments:
-        fixed = {n % len(args): args[n] for n in static}
-        return cls(len(args), fixed, tuple(a for i, a in enumerate(args) if i not in fixed), kwargs)
+        static_args = {n % len(args): args[n] for n in static}
+        return cls(len(args), static_args, tuple(a for i, a in enumerate(args) if i not in static_args), kwargs)
 
     def with_rest(self, rest: Sequence[Any]) -> list[Any]:
         """The positional arguments, with others for `rest`."""
         after = iter(rest)
-        return [self.fixed[i] if i in self.fixed else next(after) for i in range(self.positional)]
+        return [self.static_args[i] if i in self.static_args else next(after) for i in range(self.positional)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,23 +141,23 @@ class _CheckpointedFunction:
     """A function, and how it is checkpointed."""
 
     fun: Callable[..., Any]
-    prevented: Any
+    prevented_leaves: Any
     policy: Policy | None
     static_names: tuple[str, ...]
 
     def call(self, given: _Arguments) -> Any:
-        """The function's results; arguments that are references are closed over, and what references hold is state."""
-        closed = close_over((given.rest, given.kwargs))
-        if closed is not None:
-            (own, keywords), rebuilt = closed
+        """The function's results. References among the arguments are closed over; their arrays are state."""
+        closure = close_over((given.rest, given.kwargs))
+        if closure is not None:
+            (own, keywords), rebuild = closure
 
-            def over_rest(*rest: Any, **named: Any) -> Any:
-                rest, named = rebuilt((rest, named))
-                return self.fun(*given.with_rest(rest), **named)
+            def over_rest(*rest: Any, **named_args: Any) -> Any:
+                rest, named_args = rebuild((rest, named_args))
+                return self.fun(*given.with_rest(rest), **named_args)
 
-            held = per_leaf(self.prevented, given.rest, given.kwargs)
-            held = held if isinstance(held, bool) else any(held)
-            return checkpoint(over_rest, prevent_cse=held, policy=self.policy)(*own, **keywords)
+            prevents_cse = per_leaf(self.prevented_leaves, given.rest, given.kwargs)
+            prevents_cse = prevents_cse if isinstance(prevents_cse, bool) else any(prevents_cse)
+            return checkpoint(over_rest, prevent_cse=prevents_cse, policy=self.policy)(*own, **keywords)
 
         def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
             if not references:
@@ -168,11 +168,13 @@ class _CheckpointedFunction:
                     result = self.fun(*args, **kwargs)
                     return [r.held() for r in references], result
 
-            static = tuple(i + 1 for i in given.fixed)
-            held = self.prevented if isinstance(self.prevented, bool) else (True, *self.prevented)
+            static = tuple(i + 1 for i in given.static_args)
+            held_leaves = (
+                self.prevented_leaves if isinstance(self.prevented_leaves, bool) else (True, *self.prevented_leaves)
+            )
             again = checkpoint(
                 with_state,
-                prevent_cse=held,
+                prevent_cse=held_leaves,
                 policy=self.policy,
                 static_argnums=static,
                 static_argnames=self.static_names,
@@ -183,29 +185,31 @@ class _CheckpointedFunction:
 
     def record(self, given: _Arguments) -> Any:
         """The results of an equation that holds the function's program."""
-        named = {k: v for k, v in given.kwargs.items() if k in self.static_names}
-        traced = {k: v for k, v in given.kwargs.items() if k not in named}
-        leaves, structure = tree_flatten((given.rest, traced))
+        static_kwargs = {k: v for k, v in given.kwargs.items() if k in self.static_names}
+        traced_kwargs = {k: v for k, v in given.kwargs.items() if k not in static_kwargs}
+        leaves, structure = tree_flatten((given.rest, traced_kwargs))
         values = [as_array(as_value(x)) for x in leaves]
         types = [v.aval for v in values]
 
         def run(*xs: Any) -> Any:
             rest, keywords = tree_unflatten(structure, xs)
-            return self.fun(*given.with_rest(rest), **keywords, **named)
+            return self.fun(*given.with_rest(rest), **keywords, **static_kwargs)
 
-        fixed = [(i, exact(x)) for i, x in given.fixed.items()]
-        statics = (given.positional, *fixed, *[(k, exact(v)) for k, v in named.items()])
-        held = per_leaf(self.prevented, given.rest, traced)
+        static_keys = [(i, exact(x)) for i, x in given.static_args.items()]
+        statics = (given.positional, *static_keys, *[(k, exact(v)) for k, v in static_kwargs.items()])
+        held_leaves = per_leaf(self.prevented_leaves, given.rest, traced_kwargs)
         key = (context_token(), structure, statics, *types)
-        known = _known_trace(self.fun, key, lambda: _trace(run, types, getattr(self.fun, "__name__", "checkpoint")))
-        program, operands, out_tree = known.program, [*known.consts, *values], known.out_tree
+        function_trace = _known_trace(
+            self.fun, key, lambda: _trace(run, types, getattr(self.fun, "__name__", "checkpoint"))
+        )
+        program, operands, out_tree = function_trace.program, [*function_trace.consts, *values], function_trace.out_tree
         trace = trace_of_operands(operands)
         if trace is None and is_eager():
             return tree_unflatten(out_tree, eval_program(program, operands))
         chosen = chosen_policy(self.policy) or None  # many a program calls a policy: `nothing_saveable()` is False
-        held = among(held, before=len(known.consts))
+        held_leaves = among(held_leaves, before=len(function_trace.consts))
         with tracing(trace or current_trace()):
-            outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=held)
+            outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=held_leaves)
         return tree_unflatten(out_tree, outs)
 
 
@@ -231,9 +235,9 @@ def _trace(run: Callable[..., Any], types: Sequence[ShapedArray], name: str) -> 
                 raise root_of(o).return_error(name, "checkpoint")
         return [as_array(as_value(o)) for o in outs]
 
-    recording = recording_trace(name)
+    recorder = recording_trace(name)
     try:
-        program, consts = trace_program(flat, types, name, trace=recording)
+        program, consts = trace_program(flat, types, name, trace=recorder)
     except ConcretizationTypeError as error:
         error.add_note(
             "It happened inside a checkpointed function; arguments that Python code branches on can be marked static "
@@ -241,7 +245,7 @@ def _trace(run: Callable[..., Any], types: Sequence[ShapedArray], name: str) -> 
         )
         raise
     assert out_tree is not None
-    return _TracedFunction(program, tuple(consts), out_tree, bool(recording.used_references))
+    return _TracedFunction(program, tuple(consts), out_tree, bool(recorder.used_references))
 
 
 _traces: weakref.WeakKeyDictionary[Any, Bounded[Any, _TracedFunction]] = weakref.WeakKeyDictionary()
@@ -261,16 +265,16 @@ def _known_trace(
         return trace()
     try:
         table = _traces.setdefault(fun, Bounded())
-        found = table.get(key)
+        known_trace = table.get(key)
     except TypeError:
         return trace()
-    if found is not None:
-        return found
-    found = trace()
-    passing = found.reads_references or any(isinstance(c, Tracer) for c in found.consts)
-    if not passing and not _has_laid_out_bodies(found.program):
-        table[key] = found
-    return found
+    if known_trace is not None:
+        return known_trace
+    known_trace = trace()
+    is_transient = known_trace.reads_references or any(isinstance(c, Tracer) for c in known_trace.consts)
+    if not is_transient and not _has_laid_out_bodies(known_trace.program):
+        table[key] = known_trace
+    return known_trace
 
 
 def remat(
@@ -307,30 +311,38 @@ def _type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray,
 
 
 def _jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, prevent_cse: Prevented, **params: Any
+    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, prevent_cse: PreventedLeaves, **params: Any
 ) -> tuple[list[Any], list[Any]]:
     """A checkpointed call for values and tangents."""
-    made: DerivedProgram = with_tangents(program, tuple(t is not None for t in tangents))
-    moving = [t for t in tangents if t is not None]
-    held = among(prevent_cse, before=len(made.consts), after=len(moving))
-    outs = bind(checkpoint_op, *made.consts, *primals, *moving, program=made.program, prevent_cse=held, **params)
+    pushed_program: DerivedProgram = with_tangents(program, tuple(t is not None for t in tangents))
+    live_tangents = [t for t in tangents if t is not None]
+    held_leaves = among(prevent_cse, before=len(pushed_program.consts), after=len(live_tangents))
+    outs = bind(
+        checkpoint_op,
+        *pushed_program.consts,
+        *primals,
+        *live_tangents,
+        program=pushed_program.program,
+        prevent_cse=held_leaves,
+        **params,
+    )
     count = len(program.outputs)
-    found = dict(zip(made.results, outs[count:], strict=True))
-    return outs[:count], [found.get(i) for i in range(count)]
+    tangent_of = dict(zip(pushed_program.results, outs[count:], strict=True))
+    return outs[:count], [tangent_of.get(i) for i in range(count)]
 
 
 def _batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
-    found: list[int | None] = []
+    result_dims: list[int | None] = []
 
     def map_values(*xs: Any) -> list[Any]:
-        outs, found[:] = batch_program(params["program"], size, axis_name, xs, dims)
+        outs, result_dims[:] = batch_program(params["program"], size, axis_name, xs, dims)
         return outs
 
     body, consts = trace_program(map_values, [v.aval for v in values], params["program"].name)
-    held = among(params["prevent_cse"], before=len(consts))
-    return bind(checkpoint_op, *consts, *values, **{**params, "program": body, "prevent_cse": held}), found
+    held_leaves = among(params["prevent_cse"], before=len(consts))
+    return bind(checkpoint_op, *consts, *values, **{**params, "program": body, "prevent_cse": held_leaves}), result_dims
 
 
 def _linearize(
@@ -338,26 +350,27 @@ def _linearize(
 ) -> tuple[list[Any], list[Any]]:
     """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
     live = tuple(t is not None for t in tangents)
-    made: DerivedProgram = with_tangents(params["program"], live)
-    said: DividedProgram = ask_policy(params["program"], params["policy"], live)
-    program, kept = said.program, said.kept
-    primals = [*said.consts, *primals]
-    live = (False,) * len(said.consts) + live
+    derived: DerivedProgram = with_tangents(params["program"], live)
+    division: DividedProgram = ask_policy(params["program"], params["policy"], live)
+    program, kept_equations = division.program, division.kept_equations
+    primals = [*division.consts, *primals]
+    live = (False,) * len(division.consts) + live
     with tracing(trace.parent):
-        held = among(params["prevent_cse"], before=len(said.consts))
-        again = {**params, "program": said.forward, "prevent_cse": held}
-        outs = eval_program(said.forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
+        held_leaves = among(params["prevent_cse"], before=len(division.consts))
+        again = {**params, "program": division.forward, "prevent_cse": held_leaves}
+        outs = eval_program(division.forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
         count = len(program.outputs)
-        live += (False,) * said.inside
-        waiting = [
+        live += (False,) * division.inside
+        waiting_values = [
             x if place is None else bind(offload_p, x, memory_kind=place.dst)
-            for x, place in zip(outs[count:], said.places, strict=True)
+            for x, place in zip(outs[count:], division.places, strict=True)
         ]
-    run = SecondRun(program, kept, said.still, live, held, None)
-    touts = bind_again(run, primals, waiting, [t for t in tangents if t is not None], captures=bool(made.consts))
-    found = iter(touts)
-    moved = [next(found) if has_tangent(t) else None for t in program.out_types]
-    return outs[:count], [t if i in made.results else None for i, t in enumerate(moved)]
+    run = SecondRun(program, kept_equations, division.still, live, held_leaves, None)
+    live_inputs = [t for t in tangents if t is not None]
+    touts = bind_again(run, primals, waiting_values, live_inputs, captures=bool(derived.consts))
+    live_tangents = iter(touts)
+    tangents_out = [next(live_tangents) if has_tangent(t) else None for t in program.out_types]
+    return outs[:count], [t if i in derived.results else None for i, t in enumerate(tangents_out)]
 
 
 def _transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:

@@ -136,13 +136,13 @@ def _batch(
             f"the custom_vmap function {params['name']} closes over a mapped value; pass it as an argument, so that the rule sees it."
         )
     fronts = [v if d is None else moved_to_front(v, d) for v, d in zip(values, dims, strict=True)]
-    results, found = params["rule"](size, fronts[count:], [d is not None for d in dims[count:]])
-    for result, dim in zip(results, found, strict=True):
+    results, result_dims = params["rule"](size, fronts[count:], [d is not None for d in dims[count:]])
+    for result, dim in zip(results, result_dims, strict=True):
         if dim is not None and (result.ndim == 0 or result.shape[0] != size):
             raise ValueError(
                 f"The vmap rule of {params['name']} says that a result of shape {result.shape} is mapped, so its first dim must be {size}."
             )
-    return results, found
+    return results, result_dims
 
 
 class _TangentRule:
@@ -177,10 +177,10 @@ class _TangentRule:
             fronts = [v if d is None else moved_to_front(v, d) for v, d in pairs]
             return fronts, [0 if r or d is not None else None for (_, d), r in zip(pairs, rows, strict=True)]
         flags = [mapped[i] or tangents.get(i, False) for i in range(count)]
-        wanted = [*flags, *[flags[i] for i in places]]
+        wanted_flags = [*flags, *[flags[i] for i in places]]
         full = [
             broadcast_in_dim(v, (size, *v.shape), range(1, v.ndim + 1)) if want and not m else v
-            for v, m, want in zip(values, mapped, wanted, strict=True)
+            for v, m, want in zip(values, mapped, wanted_flags, strict=True)
         ]
         return self._push_mapped(size, full, flags)
 
@@ -189,14 +189,14 @@ class _TangentRule:
         count, given = len(self.moving), iter(values[len(self.moving) :])
         trace = JVPTrace()
         with tracing(trace):
-            entered = [
+            entry_values = [
                 JVPTracer(trace, v, next(given)) if m else v for v, m in zip(values[:count], self.moving, strict=True)
             ]
-            outs, dims = self.rule(size, entered, flags)
+            outs, dims = self.rule(size, entry_values, flags)
         trace.closed = True
         pairs = [trace.unwrap(o) for o in outs]
-        moved = [instantiate(pairs[i][1], pairs[i][0].aval) for i in self.results]
-        return [*[p for p, _ in pairs], *moved], [*dims, *[dims[i] for i in self.results]]
+        tangents_out = [instantiate(pairs[i][1], pairs[i][0].aval) for i in self.results]
+        return [*[p for p, _ in pairs], *tangents_out], [*dims, *[dims[i] for i in self.results]]
 
 
 _FlatRule = _Rule | _TangentRule
@@ -212,20 +212,23 @@ def _jvp(
     if any(map(_is_linear, tangents)) or any(t is not None for t in tangents[:count]):
         return jvp_program(program, primals, tangents)
     live = alive(tangents, primals)
-    forced = tuple(has_tangent(t) for t in program.out_types)
-    made: DerivedProgram = with_tangents(program, live, forced)
+    forced_results = tuple(has_tangent(t) for t in program.out_types)
+    pushed_program: DerivedProgram = with_tangents(program, live, forced_results)
     outs = bind(
         custom_vmap_op,
-        *made.consts,
+        *pushed_program.consts,
         *primals,
         *pick_items(tangents, live),
-        program=made.program,
+        program=pushed_program.program,
         name=name,
-        count=len(made.consts) + count,
-        rule=_TangentRule(rule, live[count:], made.results, program.out_types),
+        count=len(pushed_program.consts) + count,
+        rule=_TangentRule(rule, live[count:], pushed_program.results, program.out_types),
     )
-    total, found = len(program.out_types), dict(zip(made.results, outs[len(program.out_types) :], strict=True))
-    return outs[:total], [found.get(i) for i in range(total)]
+    total, tangent_of = (
+        len(program.out_types),
+        dict(zip(pushed_program.results, outs[len(program.out_types) :], strict=True)),
+    )
+    return outs[:total], [tangent_of.get(i) for i in range(total)]
 
 
 def _is_linear(tangent: Any) -> bool:
@@ -242,19 +245,19 @@ def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
     Array([1, 2, 3], dtype=int32)
     """
 
-    mapped = custom_vmap(f)
+    mapped_function = custom_vmap(f)
 
-    @mapped.def_vmap
+    @mapped_function.def_vmap
     def rule(axis_size: int, in_batched: list[Any], *args: Any) -> Any:
         leaves, tree = tree_flatten(args)
         flags = tree_flatten(in_batched)[0]
 
         def one(given: tuple[Any, ...]) -> Any:
-            moving = iter(given)
-            return f(*tree_unflatten(tree, [next(moving) if m else x for x, m in zip(leaves, flags, strict=True)]))
+            elements = iter(given)
+            return f(*tree_unflatten(tree, [next(elements) if m else x for x, m in zip(leaves, flags, strict=True)]))
 
         rows = tuple(x for x, m in zip(leaves, flags, strict=True) if m)
         out = scan(lambda _, given: ((), one(given)), (), rows)[1]
         return out, tree_map(lambda _: True, out)
 
-    return mapped
+    return mapped_function

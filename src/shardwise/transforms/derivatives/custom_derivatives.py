@@ -59,14 +59,14 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
         def flat(*cts: Any) -> list[Any]:
             nonlocal in_tree
-            found = vjp(tree_unflatten(out_tree, cts))
-            found = tuple(found) if isinstance(found, (list, tuple)) else (found,)
-            if len(found) != len(args):
+            cotangents = vjp(tree_unflatten(out_tree, cts))
+            cotangents = tuple(cotangents) if isinstance(cotangents, (list, tuple)) else (cotangents,)
+            if len(cotangents) != len(args):
                 raise TypeError(
                     f"custom_gradient: the vjp of {function_name(fun)} must give one cotangent per argument, {len(args)}, but "
-                    f"gave {len(found)}."
+                    f"gave {len(cotangents)}."
                 )
-            leaves, in_tree = flat_arrays(found)
+            leaves, in_tree = flat_arrays(cotangents)
             return leaves
 
         program, consts = trace_program(flat, [tangent_type(o.aval) for o in outs], function_name(vjp))
@@ -107,22 +107,22 @@ def with_arguments_for(
         return outs
 
     program, consts = trace_program(flat, [x.aval for x in leaves], function_name(fun))
-    hoisted = [i for i, c in enumerate(consts) if chosen(c)]
+    hoisted_consts = [i for i, c in enumerate(consts) if chosen(c)]
 
     def converted_call(*args: Any) -> Any:
-        count = len(args) - len(hoisted)
-        values, found = flat_arrays(args[:count])
-        if found != structure:
+        count = len(args) - len(hoisted_consts)
+        values, given_structure = flat_arrays(args[:count])
+        if given_structure != structure:
             raise TypeError(
-                f"the converted closure takes arguments of the structure of its examples, {structure}, got {found}."
+                f"the converted closure takes arguments of the structure of its examples, {structure}, got {given_structure}."
             )
-        captured = list(consts)
-        for i, value in zip(hoisted, args[count:], strict=True):
-            captured[i] = value
+        captured_values = list(consts)
+        for i, value in zip(hoisted_consts, args[count:], strict=True):
+            captured_values[i] = value
         assert out_tree is not None
-        return tree_unflatten(out_tree, eval_program(program, [*captured, *values]))
+        return tree_unflatten(out_tree, eval_program(program, [*captured_values, *values]))
 
-    return converted_call, [consts[i] for i in hoisted]
+    return converted_call, [consts[i] for i in hoisted_consts]
 
 
 # -- linear_call -----------------------------------------------------------------------------------------------------------
@@ -152,17 +152,17 @@ def linear_call(
 
     def transpose_call(leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         assert out_tree is not None
-        known, given = (
+        residuals, given = (
             tree_unflatten(residual_tree, given_to_user(leaves)),
             tree_unflatten(out_tree, given_to_user(cts)),
         )
-        found, tree = flat_arrays(fun_transpose(known, given))
+        cotangents, tree = flat_arrays(fun_transpose(residuals, given))
         if tree != value_tree:
             raise TypeError(
                 f"transpose output pytree structure must match that of linear inputs, got output structure {tree} and input "
                 f"structure {value_tree}."
             )
-        return found
+        return cotangents
 
     program, consts = trace_program(flat, [x.aval for x in (*residuals, *values)], function_name(fun))
     assert out_tree is not None
@@ -191,9 +191,9 @@ def _linear_call_transpose(
     cts: Sequence[Any], *args: Any, program: Program, known: int, first: int, transposed: Callable[..., Any]
 ) -> list[Any]:
     given = [cotangent_zeros(t) if c is None else c for c, t in zip(cts, program.out_types, strict=True)]
-    found = transposed(args[first:known], given)
+    cotangents = transposed(args[first:known], given)
     return [None] * known + [
-        c if isinstance(a, UndefinedPrimal) else None for c, a in zip(found, args[known:], strict=True)
+        c if isinstance(a, UndefinedPrimal) else None for c, a in zip(cotangents, args[known:], strict=True)
     ]
 
 

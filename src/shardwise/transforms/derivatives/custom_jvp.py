@@ -93,23 +93,23 @@ class custom_jvp(Custom[P, R]):
             empty = [SymbolicZero.from_primal_value(x) if self.symbolic_zeros else zero_tangent(x) for x in last]
             return (last, out), (empty, tangent)
 
-        made = custom_jvp(over_state(self.fun, references), tuple(n + 1 for n in self.nondiff_argnums))
-        made.defjvp(with_state, self.symbolic_zeros)
-        return made
+        over_values = custom_jvp(over_state(self.fun, references), tuple(n + 1 for n in self.nondiff_argnums))
+        over_values.defjvp(with_state, self.symbolic_zeros)
+        return over_values
 
     def _record_call(self, args: tuple[Any, ...]) -> Any:
-        constant, smooth, joined = self._split(args)
+        constant, smooth, join = self._split(args)
         leaves, structure = flat_arrays(smooth)
         note: list[Any] = []
-        flat = flat_call(self.fun, structure, joined, note)
+        flat = flat_call(self.fun, structure, join, note)
         rule = functools.partial(_jvp_rule, self, constant, structure)
         trace = current_trace()
         if isinstance(trace, JVPTrace):
             return tree_unflatten(*call_under_jvp(trace, leaves, flat, note, lambda ps, ts: rule(note, ps, ts)))
         process = getattr(trace, "process_custom_jvp_call", None)
         if process is not None:  # a trace of a library
-            called, pushed = wrap_init(flat), wrap_init(functools.partial(_push_rule, functools.partial(rule, note)))
-            outs = process(primitive_of(custom_jvp_op), called, pushed, leaves, symbolic_zeros=self.symbolic_zeros)
+            call, push = wrap_init(flat), wrap_init(functools.partial(_push_rule, functools.partial(rule, note)))
+            outs = process(primitive_of(custom_jvp_op), call, push, leaves, symbolic_zeros=self.symbolic_zeros)
             return tree_unflatten(note[0], [as_array(as_value(o)) for o in outs])
         program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
         out_tree = note[0]
@@ -128,8 +128,8 @@ class custom_jvp(Custom[P, R]):
 def _push_rule(rule: Callable[..., Any], *values: Any) -> list[Any]:
     """A rule from primals and tangents to results and their tangents, flat, as traces of libraries take it."""
     half = len(values) // 2
-    known = [None if isinstance(t, SymbolicZero) or t.dtype == float0 else t for t in values[half:]]
-    outs, touts = rule(values[:half], known)
+    given_tangents = [None if isinstance(t, SymbolicZero) or t.dtype == float0 else t for t in values[half:]]
+    outs, touts = rule(values[:half], given_tangents)
     return [*outs, *(zero_tangent(o) if t is None else t for o, t in zip(outs, touts, strict=True))]
 
 
@@ -142,9 +142,9 @@ def _call_flat(functions: Sequence[WrappedFun], args: Sequence[Any], *, symbolic
         half = len(both) // 2
         return list(both[:half]), list(both[half:])
 
-    made = custom_jvp(lambda *values: list(fun.call_wrapped(*values)))
-    made.defjvp(rule, symbolic_zeros)
-    return made(*args)
+    rule_function = custom_jvp(lambda *values: list(fun.call_wrapped(*values)))
+    rule_function.defjvp(rule, symbolic_zeros)
+    return rule_function(*args)
 
 
 def _jvp_rule(

@@ -54,9 +54,9 @@ def check_captured(tangents: Sequence[Any], name: str) -> None:
 
 def results_of(fun: Callable[..., Any], tree: Any) -> Any:
     """The result of a function with rules; ValueError if there is a Ref in it."""
-    found = next(filter(shows_reference, tree_leaves(tree)), None)
-    if found is not None:
-        raise root_of(found).return_error(function_name(fun), "custom derivatives")
+    reference = next(filter(shows_reference, tree_leaves(tree)), None)
+    if reference is not None:
+        raise root_of(reference).return_error(function_name(fun), "custom derivatives")
     return tree
 
 
@@ -218,9 +218,9 @@ class Custom(Generic[P, R]):
 
     def _called_on_values(self, args: tuple[Any, ...]) -> Any:
         """Call the function itself; NumPy arrays and scalars become Arrays of JAX's dtypes first. Results are as it gives them."""
-        _, smooth, joined = self._split(args)
+        _, smooth, join = self._split(args)
         leaves, structure = flat_arrays(smooth)
-        return results_of(self.fun, self.fun(*joined(tree_unflatten(structure, leaves))))
+        return results_of(self.fun, self.fun(*join(tree_unflatten(structure, leaves))))
 
     def _differentiable(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         nums = from_beginning(self.nondiff_argnums, len(args))
@@ -242,14 +242,14 @@ class Custom(Generic[P, R]):
         count = len(args)  # programs keep `joined`, and must not keep the arguments with it
 
         def join_arguments(values: Sequence[Any]) -> tuple[Any, ...]:
-            rest, fixed = iter(values), iter(constant)
-            return tuple(next(fixed) if i in nums else next(rest) for i in range(count))
+            rest, rest_of_constants = iter(values), iter(constant)
+            return tuple(next(rest_of_constants) if i in nums else next(rest) for i in range(count))
 
-        closed = close_over(smooth, TracedArguments(self.fun, type(self).__name__, args))
-        if closed is None:
+        closure = close_over(smooth, TracedArguments(self.fun, type(self).__name__, args))
+        if closure is None:
             return constant, smooth, join_arguments
-        without, rebuilt = closed
-        return constant, without, lambda values: join_arguments(rebuilt(tuple(values)))
+        without, rebuild = closure
+        return constant, without, lambda values: join_arguments(rebuild(tuple(values)))
 
 
 def flat_call(

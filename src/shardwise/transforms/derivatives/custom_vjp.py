@@ -93,20 +93,20 @@ class custom_vjp(Custom[P, R]):
     def _with_state(self, references: Sequence[Reference], args: tuple[Any, ...]) -> tuple[Sequence[Any], Any]:
         if not references:
             return (), self._record_call(args)
-        passed, written = self._references(args), set[int]()
-        fun, forward, backward = over_state(self, references, self._differentiable(args), written)
-        made = custom_vjp(fun, tuple(n + 1 for n in self.nondiff_argnums))
-        made.defvjp(forward, backward, self.symbolic_zeros)
-        last, result = made._record_call(([r.held() for r in passed], *args))
+        passed_references, written_places = self._references(args), set[int]()
+        fun, forward, backward = over_state(self, references, self._differentiable(args), written_places)
+        over_values = custom_vjp(fun, tuple(n + 1 for n in self.nondiff_argnums))
+        over_values.defvjp(forward, backward, self.symbolic_zeros)
+        last, result = over_values._record_call(([r.held() for r in passed_references], *args))
         for i, r in enumerate(references):
-            if i not in written:
+            if i not in written_places:
                 last[i] = r.held()
-            elif i >= len(passed):
+            elif i >= len(passed_references):
                 last[i] = stop_gradient(last[i])  # rules write values, without derivatives
         return last, result
 
     def _record_call(self, args: tuple[Any, ...]) -> Any:
-        constant, smooth, joined = self._split(args)
+        constant, smooth, join = self._split(args)
         for leaf in tree_leaves(constant):
             if isinstance(leaf, Tracer):
                 raise UnexpectedTracerError(
@@ -117,8 +117,8 @@ class custom_vjp(Custom[P, R]):
                 )
         leaves, structure = flat_arrays(smooth)
         note: list[Any] = []
-        flat = flat_call(self.fun, structure, joined, note)
-        rules = _VjpRules(self, constant, structure, joined, len(smooth))
+        flat = flat_call(self.fun, structure, join, note)
+        rules = _VjpRules(self, constant, structure, join, len(smooth))
         trace = current_trace()
         if isinstance(trace, JVPTrace):
             return tree_unflatten(
@@ -208,8 +208,8 @@ class _VjpRules:
         note[:] = [out_tree]
         if any(isinstance(x, Reference) and x.has_ended for x in tree_leaves(pair[1])):
             raise EndedReferenceError
-        kept = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED_TYPES) else x, pair[1])
-        residuals, residual_tree = flat_arrays(kept)
+        wrapped_residuals = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED_TYPES) else x, pair[1])
+        residuals, residual_tree = flat_arrays(wrapped_residuals)
         return outs, residuals, residual_tree
 
     def backward(
@@ -226,33 +226,33 @@ class _VjpRules:
         assert custom.bwd is not None
         empty = (lambda t: SymbolicZero(tangent_type(t))) if custom.symbolic_zeros else _host_zero
         given = [empty(t) if c is None else c for c, t in zip(given_to_user(cts), ct_types, strict=True)]
-        kept = tree_unflatten(residual_tree, given_to_user(residuals))
+        wrapped_residuals = tree_unflatten(residual_tree, given_to_user(residuals))
         is_constant = lambda x: isinstance(x, _Constant)  # noqa: E731
-        known = tree_map(lambda x: x.value if is_constant(x) else x, kept, is_leaf=is_constant)
-        found = custom.bwd(*self.constant, known, tree_unflatten(out_tree, given))
-        return self._check_cotangents(found, types)
+        own_residuals = tree_map(lambda x: x.value if is_constant(x) else x, wrapped_residuals, is_leaf=is_constant)
+        cotangents = custom.bwd(*self.constant, own_residuals, tree_unflatten(out_tree, given))
+        return self._check_cotangents(cotangents, types)
 
-    def _check_cotangents(self, found: Any, types: Sequence[ShapedArray]) -> list[Any]:
+    def _check_cotangents(self, cotangents: Any, types: Sequence[ShapedArray]) -> list[Any]:
         name, rule = function_name(self.custom.fun), function_name(self.custom.bwd)
-        if isinstance(found, list):
-            found = tuple(found)
-        if not isinstance(found, tuple) or len(found) != self.count:
+        if isinstance(cotangents, list):
+            cotangents = tuple(cotangents)
+        if not isinstance(cotangents, tuple) or len(cotangents) != self.count:
             raise TypeError(
                 f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) "
                 f"structure as the args tuple of "
                 f"the primal function, and in particular must produce a tuple of length equal to the "
                 f"number of arguments to the "
                 f"primal function, but got "
-                f"{'a tuple of length ' + str(len(found)) if isinstance(found, tuple) else type(found)} "
+                f"{'a tuple of length ' + str(len(cotangents)) if isinstance(cotangents, tuple) else type(cotangents)} "
                 f"for {self.count} differentiable arguments of {name}."
             )
         empty = lambda x: x is None or isinstance(x, SymbolicZero)  # noqa: E731
         arguments = tree_unflatten(self.structure, list(types))
         flat: list[Any] = []
-        for i, (ct, argument) in enumerate(zip(found, arguments, strict=True)):
-            wanted, tree = tree_flatten(argument)
+        for i, (ct, argument) in enumerate(zip(cotangents, arguments, strict=True)):
+            argument_leaves, tree = tree_flatten(argument)
             if ct is None or (isinstance(ct, SymbolicZero) and not treedef_is_leaf(tree)):
-                flat += [None] * len(wanted)
+                flat += [None] * len(argument_leaves)
                 continue
             try:
                 leaves = broadcast_prefix(ct, argument, is_leaf=empty)
@@ -262,7 +262,7 @@ class _VjpRules:
                     f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) structure as the "
                     f"args tuple of the primal function; for argument {i} of {name} that is {tree}, got {given}."
                 ) from None
-            flat += [self._leaf(c, t) for c, t in zip(leaves, wanted, strict=True)]
+            flat += [self._leaf(c, t) for c, t in zip(leaves, argument_leaves, strict=True)]
         return flat
 
     def _leaf(self, ct: Any, aval: ShapedArray) -> Any:
@@ -277,13 +277,13 @@ class _VjpRules:
                 )
             return None
         value = as_array(as_value(ct))
-        missing = aval.vma - value.aval.vma
-        if missing and checks_variance():
+        missing_axes = aval.vma - value.aval.vma
+        if missing_axes and checks_variance():
             # A cotangent that varies over more axes is summed over them. One that varies over fewer may be such a sum already.
             raise ValueError(
                 f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function {function_name(self.custom.fun)} must produce an "
                 f"output with the same type as the argument, {aval.str_short()}, but got {value.aval.str_short()}: the manual axis "
-                f"types do not match. Leave out its sum over these axes, or apply jax.lax.pcast(..., {tuple(sorted(missing))}, "
+                f"types do not match. Leave out its sum over these axes, or apply jax.lax.pcast(..., {tuple(sorted(missing_axes))}, "
                 "to='varying') to it."
             )
         if value.shape == aval.shape and apart(aval, value.aval):
@@ -324,7 +324,7 @@ def tangents_by_rule(
     residuals: Sequence[Any],
 ) -> list[Any]:
     """The tangents of `outs`, which the forward rule gave with `residuals`."""
-    moving = [i for i, o in enumerate(outs) if has_tangent(o.aval)]
+    live_outs = [i for i, o in enumerate(outs) if has_tangent(o.aval)]
     touts = bind(
         custom_lin_op,
         *residuals,
@@ -337,8 +337,8 @@ def tangents_by_rule(
         out_tree=out_tree,
         out_types=tuple(o.aval for o in outs),
     )
-    found = dict(zip(moving, touts, strict=True))
-    return [found.get(i) for i in range(len(outs))]
+    tangent_of = dict(zip(live_outs, touts, strict=True))
+    return [tangent_of.get(i) for i in range(len(outs))]
 
 
 def _lin_type(*types: ShapedArray, out_types: tuple[ShapedArray, ...], **_: Any) -> tuple[ShapedArray, ...]:
@@ -358,8 +358,8 @@ def _lin_transpose(
 ) -> list[Any]:
     given = iter(cts)
     full = [next(given) if has_tangent(t) else None for t in out_types]
-    found = rules.backward(args[:count], residual_tree, full, out_tree, types, out_types)
-    return [None] * count + [ct for ct, alive in zip(found, live, strict=True) if alive]
+    cotangents = rules.backward(args[:count], residual_tree, full, out_tree, types, out_types)
+    return [None] * count + [ct for ct, alive in zip(cotangents, live, strict=True) if alive]
 
 
 def _forward_mode(*args: Any, **params: Any) -> Any:
@@ -411,14 +411,14 @@ def _custom_vjp_jvp(
 def check_forward_types(rules: Any, params: Params, outs: Sequence[Any]) -> None:
     """TypeError unless the results of the forward rule, `outs`, have the types of the function's in a program that is recorded."""
     types = params["program"].out_types
-    found = [o.aval for o in outs]
-    if [(t.shape, t.dtype) for t in found] != [(t.shape, t.dtype) for t in types]:
+    forward_types = [o.aval for o in outs]
+    if [(t.shape, t.dtype) for t in forward_types] != [(t.shape, t.dtype) for t in types]:
         while isinstance(rules, MappedRules):
             rules = rules.rules
         raise TypeError(
             f"Custom VJP fwd rule {function_name(rules.custom.fwd)} for function {params['name']} must produce a pair (list or tuple of "
             f"length two) whose first element has the types of what {params['name']} returns, {[t.str_short() for t in types]}, but got "
-            f"{[t.str_short() for t in found]}."
+            f"{[t.str_short() for t in forward_types]}."
         )
 
 

@@ -24,7 +24,7 @@ TracedProgram = tuple[Program, list[Any]]  # a program, and its captured values
 
 
 def _closure_converted(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """`closure_convert` of integers, too: rules of derivatives run after the trace that made them is over."""
+    """`closure_convert` that hoists integers, too: derivative rules run after the trace that made them has ended."""
     return with_arguments_for(lambda c: isinstance(c, Tracer), fun, *example_args)
 
 
@@ -60,13 +60,13 @@ def custom_linear_solve(
         transpose_solve = solve
     leaves, tree = flat_arrays(b)
     types = [x.aval for x in leaves]
-    converted, captured = _closure_converted(matvec, b)
+    converted_matvec, captured_values = _closure_converted(matvec, b)
     aux_tree: list[PyTreeDef] = []
 
     def flat_matvec(consts: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
-        return _check_output("matvec", converted(tree_unflatten(tree, vectors), *consts), tree, types)
+        return _check_output("matvec", converted_matvec(tree_unflatten(tree, vectors), *consts), tree, types)
 
-    trace_program(lambda *vs: flat_matvec(captured, vs), types, "matvec")  # raises if it does not fit b
+    trace_program(lambda *vs: flat_matvec(captured_values, vs), types, "matvec")  # raises if it does not fit b
 
     def vecmat(consts: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         if symmetric:
@@ -79,19 +79,19 @@ def custom_linear_solve(
             def multiply(x: Any) -> Any:
                 return tree_unflatten(tree, product(consts, flat_arrays(x)[0]))
 
-            found = function(multiply, tree_unflatten(tree, vectors))
+            solution = function(multiply, tree_unflatten(tree, vectors))
             aux: list[Any] = []
             if has_aux:
-                found, extra = found
+                solution, extra = solution
                 aux, structure = flat_arrays(extra)
                 aux_tree[:] = [structure]
-            return [*_check_output(name, found, tree, types), *aux]
+            return [*_check_output(name, solution, tree, types), *aux]
 
         return run
 
     back = transpose_solve
     outs = _bind_solve(
-        captured,
+        captured_values,
         leaves,
         solver(solve, flat_matvec, "solve"),
         None if back is None else solver(back, vecmat, "transpose_solve"),
@@ -126,9 +126,9 @@ def _bound_programs(
 ) -> list[Any]:
     """Bind the op with two traced programs of the operands; their captured values become operands before all others."""
     program, own = solve
-    transposed, others = back or (None, [])
-    if transposed is not None:
-        transposed = _with_inputs(transposed, [x.aval for x in own], 0)
+    back_program, others = back or (None, [])
+    if back_program is not None:
+        back_program = _with_inputs(back_program, [x.aval for x in own], 0)
     program = _with_inputs(program, [x.aval for x in others], len(own))
     more = len(own) + len(others)
     return bind(
@@ -137,7 +137,7 @@ def _bound_programs(
         *others,
         *operands,
         program=program,
-        back=transposed,
+        back=back_program,
         first=more + first,
         known=more + known,
         matvec=matvec,
@@ -167,16 +167,18 @@ def _check_output(name: str, found: Any, tree: PyTreeDef, types: Sequence[Shaped
 
 def _solve_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
     """x' = a^-1 (b' - a' x); values that only the solver captures do not matter."""
-    first, known, matvec = params["first"], params["known"], params["matvec"]
+    first, known_end, matvec = params["first"], params["known"], params["matvec"]
     outs = bind(linear_solve_op, *primals, **params)
-    consts, vectors = primals[first:known], primals[known:]
+    consts, vectors = primals[first:known_end], primals[known_end:]
     x = outs[: len(vectors)]
-    right = [zeros(v.aval) if t is None else t for v, t in zip(vectors, tangents[known:], strict=True)]
-    if any(t is not None for t in tangents[first:known]):
-        along = tuple(zero_tangent(c) if t is None else t for c, t in zip(consts, tangents[first:known], strict=True))
-        _, moved = jvp(lambda *cs: matvec(cs, x), tuple(consts), along)
-        right = [do.sub(r, m) for r, m in zip(right, moved, strict=True)]
-    touts = bind(linear_solve_op, *primals[:known], *right, **params)[: len(vectors)]
+    right = [zeros(v.aval) if t is None else t for v, t in zip(vectors, tangents[known_end:], strict=True)]
+    if any(t is not None for t in tangents[first:known_end]):
+        along = tuple(
+            zero_tangent(c) if t is None else t for c, t in zip(consts, tangents[first:known_end], strict=True)
+        )
+        _, matvec_change = jvp(lambda *cs: matvec(cs, x), tuple(consts), along)
+        right = [do.sub(r, m) for r, m in zip(right, matvec_change, strict=True)]
+    touts = bind(linear_solve_op, *primals[:known_end], *right, **params)[: len(vectors)]
     return outs, [*touts, *[None] * (len(outs) - len(vectors))]
 
 
@@ -198,7 +200,7 @@ def _solve_transpose(
         )
     vectors = args[known:]
     given = [cotangent_zeros(v.aval) if c is None else c for c, v in zip(cts, vectors, strict=False)]
-    found = bind(
+    cotangents = bind(
         linear_solve_op,
         *args[:known],
         *given,
@@ -210,7 +212,7 @@ def _solve_transpose(
         known=known,
     )
     return [None] * known + [
-        c if isinstance(v, UndefinedPrimal) else None for c, v in zip(found, vectors, strict=False)
+        c if isinstance(v, UndefinedPrimal) else None for c, v in zip(cotangents, vectors, strict=False)
     ]
 
 
@@ -218,11 +220,11 @@ def _solve_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
     """All functions mapped; every vector has its mapped dim in front."""
-    first, known = params["first"], params["known"]
-    const_dims = tuple(dims[first:known])
-    vectors = [full_in_front(size, v, d) for v, d in zip(values[known:], dims[known:], strict=True)]
-    operands = [*values[:known], *vectors]
-    all_dims = [*dims[:known], *[0] * len(vectors)]
+    first, known_end = params["first"], params["known"]
+    const_dims = tuple(dims[first:known_end])
+    vectors = [full_in_front(size, v, d) for v, d in zip(values[known_end:], dims[known_end:], strict=True)]
+    operands = [*values[:known_end], *vectors]
+    all_dims = [*dims[:known_end], *[0] * len(vectors)]
 
     def map_function(function: Flat) -> Flat:
         both = vmap(function, (const_dims, 0), axis_size=size)
@@ -230,15 +232,15 @@ def _solve_batch(
 
     def mapped_program(program: Program) -> TracedProgram:
         def run(*xs: Any) -> list[Any]:
-            outs, found = batch_program(program, size, axis_name, xs, all_dims)
-            return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
+            outs, result_dims = batch_program(program, size, axis_name, xs, all_dims)
+            return [full_in_front(size, o, d) for o, d in zip(outs, result_dims, strict=True)]
 
         return trace_program(run, [x.aval for x in operands], program.name)
 
     back = None if params["back"] is None else mapped_program(params["back"])
     solve = mapped_program(params["program"])
     outs = _bound_programs(
-        operands, first, known, solve, back, map_function(params["matvec"]), map_function(params["vecmat"])
+        operands, first, known_end, solve, back, map_function(params["matvec"]), map_function(params["vecmat"])
     )
     return outs, [0] * len(outs)
 
@@ -284,22 +286,22 @@ def custom_root(
     types = [x.aval for x in guess]
     trace_program(lambda *xs: _check_output("f", f(tree_unflatten(tree, xs)), tree, types, "initial_guess"), types, "f")
     # Captured values of the functions become arguments, so that the rule below sees their values and tangents.
-    converted, own = _closure_converted(f, initial_guess)
-    found, solver_values = _closure_converted(lambda guess: solve(f, guess), start)
+    converted_f, own = _closure_converted(f, initial_guess)
+    converted_solve, solver_values = _closure_converted(lambda guess: solve(f, guess), start)
     tangent, tangent_values = _closure_converted(lambda x, y: tangent_solve(linearize(f, x)[1], y), start, start)
     n, m = len(own), len(own) + len(solver_values)
 
     @custom_jvp
     def root(start: Any, *values: Any) -> Any:
-        result = found(start, *values[n:m])
+        result = converted_solve(start, *values[n:m])
         return result if has_aux else (result, ())
 
     @root.defjvp
     def root_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
         x, aux = root(*primals)
         primals, tangents = primals[1:], tangents[1:]
-        _, moved = jvp(lambda *cs: converted(x, *cs), primals[:n], tangents[:n])
-        dx = tangent(x, tree_map(do.neg, moved), *primals[m:])
+        _, f_change = jvp(lambda *cs: converted_f(x, *cs), primals[:n], tangents[:n])
+        dx = tangent(x, tree_map(do.neg, f_change), *primals[m:])
         return (x, aux), (dx, tree_map(lambda v: zeros(v.aval) if hasattr(v, "aval") else v, aux))
 
     x, aux = root(start, *own, *solver_values, *tangent_values)

@@ -89,21 +89,21 @@ def jacfwd(
         def partial(*leaves: Any) -> Any:
             out = call_with(fun, args, kwargs, nums, tree_unflatten(structure, leaves))
             if has_aux:
-                out, found = split_aux(out)
-                aux[:] = [found, current_trace()]
+                out, aux_out = split_aux(out)
+                aux[:] = [aux_out, current_trace()]
             return out
 
         def push(*tangents: Any) -> Any:
-            results, pushed = jvp(partial, tuple(ps), tangents)
+            results, tangents_out = jvp(partial, tuple(ps), tangents)
             leaves = tree_flatten(results)[0]
             if any(map(is_reference, leaves)):
                 raise ValueError(
                     "jacfwd takes apart arrays, and the function returns a Ref. Return its array, ref[...]."
                 )
             types[:] = [as_value(leaf).aval for leaf in leaves]
-            for leaf in tree_flatten(pushed)[0] if holomorphic else ():
+            for leaf in tree_flatten(tangents_out)[0] if holomorphic else ():
                 check_output(leaf, holomorphic, "jacfwd")
-            return pushed
+            return tangents_out
 
         columns = vmap(push, out_axes=-1)(*_basis(ps))
         leaves, out_structure = tree_flatten(columns)

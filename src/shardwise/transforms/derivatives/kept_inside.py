@@ -39,7 +39,7 @@ class Inside:
         forward: gives them after its results.
         again: takes them after its operands, as `given`.
         given: their variables there.
-        verdicts: what the policy said of each.
+        verdicts: the policy's answer for each.
     """
 
     forward: Equation
@@ -88,19 +88,19 @@ def _put(eqn: Equation, first: dict[Any, Any], later: dict[Any, Any], verdicts: 
 
     params = replace_places(first)
     types = infer_types(eqn.op, tuple(a.aval for a in eqn.inputs), params)
-    saved = tuple(Var(t) for t in types[len(eqn.outputs) :])
-    given = tuple(Var(v.aval) for v in saved)
-    forward = Equation(eqn.op, eqn.inputs, (*eqn.outputs, *saved), params, eqn.source)
+    saved_vars = tuple(Var(t) for t in types[len(eqn.outputs) :])
+    given = tuple(Var(v.aval) for v in saved_vars)
+    forward = Equation(eqn.op, eqn.inputs, (*eqn.outputs, *saved_vars), params, eqn.source)
     again = Equation(eqn.op, (*eqn.inputs, *given), eqn.outputs, replace_places(later), eqn.source)
     return Inside(forward, again, given, tuple(verdicts))
 
 
 def _branches(eqn: Equation, region: Branches, keeps: Keeps) -> Inside | None:
     """Each branch gives the kept values of all, zeros for those of the others."""
-    found = [_body(p, keeps) for p in region.programs]
-    if not any(found):
+    split_bodies = [_body(p, keeps) for p in region.programs]
+    if not any(split_bodies):
         return None
-    bodies = [b or _Body(p, p, ()) for p, b in zip(region.programs, found, strict=True)]
+    bodies = [b or _Body(p, p, ()) for p, b in zip(region.programs, split_bodies, strict=True)]
     verdicts = [v for b in bodies for v in b.verdicts]
     firsts: list[Program] = []
     laters: list[Program] = []
@@ -129,19 +129,19 @@ def _body(program: Program, keeps: Keeps) -> _Body | None:
     """A program with its kept values; None if there are none."""
     first: list[Equation] = []
     later: list[Equation] = []
-    saved: list[Var] = []
+    saved_vars: list[Var] = []
     given: list[Var] = []
     verdicts: list[Any] = []
-    done = False
+    is_changed = False
     for eqn in program.equations:
         inside = keep_inside(eqn, keeps)
         if inside is not None:
             first.append(inside.forward)
             later.append(inside.again)
-            saved += inside.saved
+            saved_vars += inside.saved
             given += inside.given
             verdicts += inside.verdicts
-            done = True
+            is_changed = True
             continue
         first.append(eqn)
         verdict = keeps(eqn)
@@ -149,18 +149,18 @@ def _body(program: Program, keeps: Keeps) -> _Body | None:
             later.append(eqn)
             continue
         if not eqn.outputs:  # such as a print, which is not done again
-            done = True
+            is_changed = True
             continue
-        known = [Var(v.aval) for v in eqn.outputs]
-        params = {"of": eqn.op, "given": tuple(sorted(eqn.params.items())), "count": len(known)}
-        later.append(Equation(recalled_op, (*known, *eqn.inputs), eqn.outputs, params, eqn.source))
-        saved += eqn.outputs
-        given += known
-        verdicts += [verdict] * len(known)
-    if not (verdicts or done):
+        known_vars = [Var(v.aval) for v in eqn.outputs]
+        params = {"of": eqn.op, "given": tuple(sorted(eqn.params.items())), "count": len(known_vars)}
+        later.append(Equation(recalled_op, (*known_vars, *eqn.inputs), eqn.outputs, params, eqn.source))
+        saved_vars += eqn.outputs
+        given += known_vars
+        verdicts += [verdict] * len(known_vars)
+    if not (verdicts or is_changed):
         return None
     rest = (program.num_consts, program.name)
-    forward = Program(program.inputs, tuple(first), (*program.outputs, *saved), *rest)
+    forward = Program(program.inputs, tuple(first), (*program.outputs, *saved_vars), *rest)
     return _Body(forward, Program((*program.inputs, *given), tuple(later), program.outputs, *rest), tuple(verdicts))
 
 
@@ -171,14 +171,16 @@ def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, of: Op, given: tuple[tuple[str, Any], ...], count: int
 ) -> tuple[list[Any], list[Any]]:
     """The known results, with the tangents that the op gives them."""
-    known, moving = list(primals[:count]), tangents[count:]
-    if all(t is None for t in moving):
-        return known, [None] * count
+    known_primals, own_tangents = list(primals[:count]), tangents[count:]
+    if all(t is None for t in own_tangents):
+        return known_primals, [None] * count
     trace = JVPTrace()
     with tracing(trace):
-        entered = [p if t is None else JVPTracer(trace, p, t) for p, t in zip(primals[count:], moving, strict=True)]
-        outs = bind(of, *entered, **dict(given))
-    return known, [trace.unwrap(o)[1] for o in (outs if of.multiple_results else [outs])]
+        entry_values = [
+            p if t is None else JVPTracer(trace, p, t) for p, t in zip(primals[count:], own_tangents, strict=True)
+        ]
+        outs = bind(of, *entry_values, **dict(given))
+    return known_primals, [trace.unwrap(o)[1] for o in (outs if of.multiple_results else [outs])]
 
 
 def _inline(eqn: Equation) -> Program:

@@ -25,15 +25,15 @@ def mapped_results(
 
     A result that is the same for all elements is repeated, since the function's rule may give it tangents that are not.
     """
-    found: list[int | Alike] = []
+    result_axes: list[int | Alike] = []
 
     def map_values(*xs: Any) -> list[Any]:
         outs, out_dims = batch_program(program, size, axis_name, xs, dims)
-        found[:] = [Alike() if d is None else 0 for d in out_dims]
+        result_axes[:] = [Alike() if d is None else 0 for d in out_dims]
         return [full_in_front(size, o, d) for o, d in zip(outs, out_dims, strict=True)]
 
-    made, consts = trace_program(map_values, [v.aval for v in values], program.name)
-    return made, consts, found
+    mapped_program, consts = trace_program(map_values, [v.aval for v in values], program.name)
+    return mapped_program, consts, result_axes
 
 
 class MappedRules:
@@ -102,7 +102,7 @@ class MappedRules:
 
         inner = [drop(t, d) for t, d in zip(types, self.dims, strict=True)]
         with tracing(trace):
-            found = self.rules.backward(
+            cotangents = self.rules.backward(
                 [self._enter(trace, r, d) for r, d in zip(residuals, at, strict=True)],
                 residual_tree,
                 [self._enter(trace, c, 0) for c in cts],
@@ -110,7 +110,9 @@ class MappedRules:
                 inner,
                 [drop(t, 0) for t in ct_types],
             )
-        return [None if ct is None else _fit_cotangent(trace, ct, d) for ct, d in zip(found, self.dims, strict=True)]
+        return [
+            None if ct is None else _fit_cotangent(trace, ct, d) for ct, d in zip(cotangents, self.dims, strict=True)
+        ]
 
 
 def _fit_cotangent(trace: BatchTrace, ct: Any, dim: int | None) -> Any:

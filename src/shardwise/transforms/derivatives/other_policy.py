@@ -20,7 +20,7 @@ class OtherPolicy:
     """A policy that takes the place of every checkpoint's own.
 
     Attributes:
-        policy: what `checkpoint` is to be called with.
+        policy: the argument of `checkpoint`.
         used: whether a function was checkpointed in the meantime.
     """
 

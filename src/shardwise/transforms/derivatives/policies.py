@@ -64,7 +64,7 @@ SAVEABLE = Verdict("Saveable", True)
 RECOMPUTE = Verdict("Recompute", False)
 
 
-# -- what a policy makes of a program ----------------------------------------------------------------------------------------
+# -- programs divided by a policy ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class DividedProgram:
         program: if there is a policy, without jitted calls, and with the equations of forward rules in the place of calls that have some.
             Its first inputs are `consts`.
         forward: gives the kept values after the results.
-        kept: the equations whose results are kept, besides those inside of loops and branches.
+        kept_equations: the equations whose results are kept, besides those inside of loops and branches.
         places: per kept value where it is offloaded to, None if it stays.
         inside: how many of the first kept values are of loops and branches inside: `program` takes them as its last inputs.
         still: the equations of forward rules, through which no tangents go.
@@ -84,7 +84,7 @@ class DividedProgram:
 
     program: Program
     forward: Program
-    kept: tuple[int, ...]
+    kept_equations: tuple[int, ...]
     places: tuple[Offload | None, ...]
     inside: int = 0
     still: tuple[int, ...] = ()
@@ -106,32 +106,38 @@ def _divide(program: Program, policy: Policy, live: tuple[bool, ...]) -> Divided
     keeps = functools.partial(_keeps, policy)
     own = _within_kernels(program)
     opens = [(i, e) for i, e in enumerate(program.equations) if e.source is None or e.source.kernel is None]
-    inside = {i: found for i, e in opens if (found := keep_inside(e, keeps)) is not None}
-    said = {
+    inside = {i: kept_part for i, e in opens if (kept_part := keep_inside(e, keeps)) is not None}
+    verdicts = {
         i: False if i in own else keeps(e)
         for i, e in enumerate(program.equations)
         if i not in inside and e.op is not ruled_op
     }
-    ruled = len(said) + len(inside) < len(program.equations)
-    # What a policy keeps and has no results, such as a print, is not done again.
-    kept = tuple(
+    has_unasked = len(verdicts) + len(inside) < len(program.equations)
+    # Equations without results that a policy keeps, such as prints, do not run again.
+    kept_equations = tuple(
         i
-        for i, found in said.items()
-        if found and not all(v in program.outputs for v in program.equations[i].outputs or (None,))
+        for i, verdict in verdicts.items()
+        if verdict and not all(v in program.outputs for v in program.equations[i].outputs or (None,))
     )
-    saved = [pair for x in inside.values() for pair in zip(x.saved, x.verdicts, strict=True)]
-    saved += [(v, said[i]) for i in kept for v in program.equations[i].outputs]
-    places = tuple([found if isinstance(found, Offload) else None for _, found in saved])
+    saved_pairs = [pair for x in inside.values() for pair in zip(x.saved, x.verdicts, strict=True)]
+    saved_pairs += [(v, verdicts[i]) for i in kept_equations for v in program.equations[i].outputs]
+    places = tuple([verdict if isinstance(verdict, Offload) else None for _, verdict in saved_pairs])
     rest = (program.num_consts, program.name)
     first = tuple([inside[i].forward if i in inside else e for i, e in enumerate(program.equations)])
-    forward = Program(program.inputs, first, (*program.outputs, *[v for v, _ in saved]), *rest)
+    forward = Program(program.inputs, first, (*program.outputs, *[v for v, _ in saved_pairs]), *rest)
     if inside:
         later = tuple([inside[i].again if i in inside else e for i, e in enumerate(program.equations)])
         given = [v for x in inside.values() for v in x.given]
         program = Program((*program.inputs, *given), later, program.outputs, *rest)
     count = sum(len(x.given) for x in inside.values())
     return DividedProgram(
-        program, _inline_forward_rules(forward) if ruled else forward, kept, places, count, still, consts
+        program,
+        _inline_forward_rules(forward) if has_unasked else forward,
+        kept_equations,
+        places,
+        count,
+        still,
+        consts,
     )
 
 
@@ -157,8 +163,8 @@ def _by_forward_rules(halves: DividedProgram, live: tuple[bool, ...]) -> Divided
 
 def _within_kernels(program: Program) -> set[int]:
     """Positions of equations of kernels (`Source.kernel`) whose results nobody else reads: there is nothing to keep of them."""
-    found = {i: e.source.kernel for i, e in enumerate(program.equations) if e.source is not None}
-    kernels = {i: kernel for i, kernel in found.items() if kernel is not None}
+    kernel_of = {i: e.source.kernel for i, e in enumerate(program.equations) if e.source is not None}
+    kernels = {i: kernel for i, kernel in kernel_of.items() if kernel is not None}
     if not kernels:
         return set()
     makers: dict[Atom, int] = {v: i for i in kernels for v in program.equations[i].outputs}
@@ -190,12 +196,12 @@ _cached_policy = cache_made(_ask_policy)
 
 
 def _keeps(policy: Policy, eqn: Equation) -> bool | Verdict | Offload:
-    found = policy(primitive_of(eqn.op, primitive_name(eqn)), *[a.aval for a in eqn.inputs], **eqn.params)
-    if not isinstance(found, (bool, Verdict, Offload)):
+    verdict = policy(primitive_of(eqn.op, primitive_name(eqn)), *[a.aval for a in eqn.inputs], **eqn.params)
+    if not isinstance(verdict, (bool, Verdict, Offload)):
         raise TypeError(
-            f"a checkpoint policy must say True or False for each op, but said {found!r} for {eqn.op.name}."
+            f"a checkpoint policy must say True or False for each op, but said {verdict!r} for {eqn.op.name}."
         )
-    return found
+    return verdict
 
 
 def _inline_calls(program: Program, live: Sequence[bool]) -> tuple[Program, tuple[int, ...], tuple[Any, ...]]:
@@ -208,16 +214,16 @@ def _inline_calls(program: Program, live: Sequence[bool]) -> tuple[Program, tupl
 
     def run(called: Program, values: Sequence[Any], live: Sequence[bool]) -> tuple[list[Any], list[bool]]:
         env: dict[Var, Any] = dict(zip(called.inputs, values, strict=True))
-        moving = {v for v, alive in zip(called.inputs, live, strict=True) if alive}
+        moving_vars = {v for v, alive in zip(called.inputs, live, strict=True) if alive}
         with Replay() as replay:
             for eqn in called.equations:
                 replay.source = eqn.source
                 args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-                tangents = [a in moving for a in eqn.inputs]
+                tangents = [a in moving_vars for a in eqn.inputs]
                 start = len(trace.equations)
-                ruled = with_forward_rule(eqn, args) if any(tangents) else None
-                if ruled is not None:
-                    outs, alive = ruled, [True] * len(ruled)
+                rule_outs = with_forward_rule(eqn, args) if any(tangents) else None
+                if rule_outs is not None:
+                    outs, alive = rule_outs, [True] * len(rule_outs)
                     still.extend(range(start, len(trace.equations) - 1))
                 elif eqn.op.call:
                     outs, alive = run(eqn.params["program"], args, tangents)
@@ -226,9 +232,9 @@ def _inline_calls(program: Program, live: Sequence[bool]) -> tuple[Program, tupl
                     outs = outs if eqn.op.multiple_results else [outs]
                     alive = [any(tangents)] * len(outs)
                 env.update(zip(eqn.outputs, outs, strict=True))
-                moving.update(v for v, moves in zip(eqn.outputs, alive, strict=True) if moves)
+                moving_vars.update(v for v, moves in zip(eqn.outputs, alive, strict=True) if moves)
         results = [a if isinstance(a, Literal) else env[a] for a in called.outputs]
-        return results, [a in moving for a in called.outputs]
+        return results, [a in moving_vars for a in called.outputs]
 
     body, consts = trace_program(lambda *xs: run(program, xs, live)[0], program.in_types, program.name, trace=trace)
     return body, tuple(still), tuple(consts)
@@ -277,7 +283,7 @@ def save_only_these_names(*names: str) -> Policy:
 
 
 def save_from_both_policies(first: Policy, second: Policy) -> Policy:
-    """Keep what either policy keeps."""
+    """Keep the values that either policy keeps."""
     return lambda op, *types, **params: first(op, *types, **params) or second(op, *types, **params)
 
 
@@ -309,11 +315,11 @@ def save_and_offload_only_these_names(
             f"the names {both} are in names_which_can_be_saved and in names_which_can_be_offloaded; choose one."
         )
     place = Offload(offload_src, offload_dst)
-    kept, offloaded = (
+    keeps, offloads = (
         save_only_these_names(*names_which_can_be_saved),
         save_only_these_names(*names_which_can_be_offloaded),
     )
-    return lambda op, *types, **params: kept(op, *types, **params) or (offloaded(op, *types, **params) and place)
+    return lambda op, *types, **params: keeps(op, *types, **params) or (offloads(op, *types, **params) and place)
 
 
 class checkpoint_policies:

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise.base.tree import broadcast_prefix
 
-Prevented = bool | tuple[bool, ...]
+PreventedLeaves = bool | tuple[bool, ...]
 
 
 def normalize_prevent_cse(prevent_cse: Any) -> bool | tuple[Any, ...]:
@@ -21,19 +21,19 @@ def normalize_prevent_cse(prevent_cse: Any) -> bool | tuple[Any, ...]:
     return prevent_cse
 
 
-def per_leaf(given: bool | tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prevented:
+def per_leaf(given: bool | tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreventedLeaves:
     """A bool per leaf of the arguments. ValueError if the tuple's structure is no prefix of theirs."""
     if isinstance(given, bool):
         return given
     return tuple([bool(x) for x in broadcast_prefix(given, (args, kwargs) if kwargs else args, name="prevent_cse")])
 
 
-def among(prevented: Prevented, before: int = 0, after: int = 0) -> Prevented:
-    """What holds with captured values before the operands, which need no barrier, and values computed from them after, which do."""
+def among(prevented: PreventedLeaves, before: int = 0, after: int = 0) -> PreventedLeaves:
+    """The flags, with those of captured values before them, which need no barrier, and of computed values after them, which need one."""
     return prevented if isinstance(prevented, bool) else (False,) * before + prevented + (True,) * after
 
 
-def behind_barrier(prevented: Prevented, count: int, kept: int) -> list[int]:
+def behind_barrier(prevented: PreventedLeaves, count: int, kept: int) -> list[int]:
     """The positions of the values that get a barrier, of `count` operands and the `kept` values after them."""
     each = (prevented,) * (count + kept) if isinstance(prevented, bool) else among(prevented, after=kept)
     assert not isinstance(each, bool)

@@ -22,10 +22,10 @@ References = Mapping[int, Reference]
 
 def references_among(fun: Callable[..., Any], kind: str, args: Sequence[Any]) -> References:
     """The Refs among the leaves of arguments by position; ValueError if one occurs twice."""
-    found = {i: x for i, x in enumerate(tree_leaves(tuple(args))) if is_reference(x)}
-    if len(found) > 1:
-        check_distinct([*found.values()], (), TracedArguments(fun, kind, args))
-    return found
+    references = {i: x for i, x in enumerate(tree_leaves(tuple(args))) if is_reference(x)}
+    if len(references) > 1:
+        check_distinct([*references.values()], (), TracedArguments(fun, kind, args))
+    return references
 
 
 def flat_primals(args: Sequence[Any]) -> tuple[list[Any], PyTreeDef]:
@@ -39,13 +39,13 @@ def array_of(x: Any) -> Any:
     return x.held() if is_reference(x) else x
 
 
-def reference_tangent(aval: ShapedArray, tangent: Any, what: str) -> Any:
+def reference_tangent(aval: ShapedArray, tangent: Any) -> Any:
     """The array of a tangent of a Ref to a value of type `aval`; None if it has no tangents."""
     if not has_tangent(aval):
         return None
     if not is_reference(tangent):
-        raise ValueError(f"{what}: the tangent of a Ref is a Ref of the same shape and dtype, got {tangent!r}.")
-    return tangent_in(aval, tangent.held(), what)
+        raise ValueError(f"jax.jvp: the tangent of a Ref is a Ref of the same shape and dtype, got {tangent!r}.")
+    return tangent_in(aval, tangent.held(), "jax.jvp")
 
 
 def store_last(reference: Reference, first: Any, last: Any) -> None:
@@ -67,10 +67,10 @@ def made_references(
 
     `found` has the place among the arguments and the object of each result.
     """
-    made = {i: own for i, (place, own) in enumerate(found) if place is None and is_reference(own)}
-    for i, reference in made.items():
+    new_references = {i: own for i, (place, own) in enumerate(found) if place is None and is_reference(own)}
+    for i, reference in new_references.items():
         leave_made(reference, trace, lambda _, i=i: values[i])
-    return made
+    return new_references
 
 
 def leave_made(reference: Reference, trace: Trace, outer: Callable[[Any], Any]) -> None:

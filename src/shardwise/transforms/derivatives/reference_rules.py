@@ -1,7 +1,7 @@
 """A function with a custom_vjp that gets Refs as a function of their arrays, too, and its rules.
 
 In: the function, its arguments, and the Refs that it gets and then those that it closes over and writes. Out: the function and its two
-rules with a first argument, the arrays of the Refs that it gets, and a first result, what all Refs hold at the end. Arrays of the others
+rules with a first argument, the arrays of the Refs that it gets, and a first result, the last arrays of all Refs. Arrays of the others
 are closed over: rules that would drop their tangents raise.
 """
 
@@ -23,17 +23,17 @@ def over_state(
 ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """The function and its rules. `written` gets the numbers of the references that a call writes.
 
-    The cotangent of an array is that of the last one, whatever the function wrote, and what the backward rule gives for the reference,
-    which is among the arguments `smooth`.
+    The cotangent of a reference's array is the sum of two: that of its last array, whatever the function wrote, and that from the backward
+    rule, to which the reference is one of the arguments `smooth`.
     """
     fun, fwd, bwd = custom.fun, custom.fwd, custom.bwd
     number = {id(r): i for i, r in enumerate(references)}
     places = [tree_map(lambda x: number.get(id(x), -1), a) for a in smooth]
-    passed = sum(n >= 0 for n in tree_leaves(places))
-    closed = [r.held() for r in references[passed:]]
+    passed_count = sum(n >= 0 for n in tree_leaves(places))
+    closed_values = [r.held() for r in references[passed_count:]]
 
     def run_holding(values: Sequence[Any], run: Callable[[], Any]) -> tuple[list[Any], Any]:
-        first = [*values, *closed]
+        first = [*values, *closed_values]
         with hold_references(references, first):
             result = run()
             last = [r.held() for r in references]
@@ -49,9 +49,13 @@ def over_state(
         return (last, out), residuals
 
     def backward(*args: Any) -> Any:
-        *known, (after, ct) = args
-        found = bwd(*known, ct)
-        return (_cotangents(after, found, places), *found) if isinstance(found, (tuple, list)) else found
+        *rule_args, (after, ct) = args
+        cotangents = bwd(*rule_args, ct)
+        return (
+            (_cotangents(after, cotangents, places), *cotangents)
+            if isinstance(cotangents, (tuple, list))
+            else cotangents
+        )
 
     with_state.__name__ = function_name(fun)
     return with_state, forward, backward
@@ -65,7 +69,7 @@ def _cotangents(after: Sequence[Any], found: Sequence[Any], places: Sequence[Any
         try:
             leaves = broadcast_prefix(given, numbers, is_leaf=lambda x: x is None or isinstance(x, SymbolicZero))
         except ValueError:
-            continue  # who checks the trees of what the rule gives names the argument
+            continue  # the later check of the rule's trees names the argument
         for ct, n in zip(leaves, tree_leaves(numbers), strict=True):
             if n >= 0 and not (ct is None or isinstance(ct, SymbolicZero)):
                 ct, before = as_array(as_value(ct)), total[n]

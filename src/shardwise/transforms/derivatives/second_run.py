@@ -32,7 +32,7 @@ from shardwise.ops.devices.barrier import optimization_barrier_p
 from shardwise.ops.random.random_bits import share_value
 from shardwise.ops.rules.convert import as_array
 from shardwise.transforms.bodies.jit_rules import DerivedProgram, cache_made, held_arrays, without_state
-from shardwise.transforms.derivatives.prevented import Prevented, behind_barrier
+from shardwise.transforms.derivatives.prevented import PreventedLeaves, behind_barrier
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_program
 
@@ -44,7 +44,7 @@ class SecondRun(NamedTuple):
         kept: the positions of the equations whose results are operands, after the program's inputs. Some have none, such as prints.
         still: the positions of the equations that no tangents go through.
         live: which inputs have tangents.
-        prevent_cse: what stands behind the barrier.
+        prevent_cse: the operands that go through the barrier.
         push: the program of the tangents, if rules captured values for it: these are operands before the tangents, and its first inputs.
     """
 
@@ -52,11 +52,11 @@ class SecondRun(NamedTuple):
     kept: tuple[int, ...]
     still: tuple[int, ...]
     live: tuple[bool, ...]
-    prevent_cse: Prevented
+    prevent_cse: PreventedLeaves
     push: Program | None
 
     def split(self, args: Sequence[Any]) -> tuple[list[Any], dict[Var, Any], list[Any]]:
-        """The primals, the kept values by variable, and the rest: what stands for tangents."""
+        """The primals, the kept values by variable, and the rest, which stand for tangents."""
         count = len(self.program.inputs)
         names = [v for i in self.kept for v in self.program.equations[i].outputs]
         values = dict(zip(names, args[count : count + len(names)], strict=True))
@@ -67,10 +67,10 @@ class SecondRun(NamedTuple):
         program, trace = self.program, current_trace()
         assert isinstance(trace, JVPTrace)
         env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
-        alone, done = set(self.still), {i for i in self.kept if not program.equations[i].outputs}
+        alone, done_equations = set(self.still), {i for i in self.kept if not program.equations[i].outputs}
         with Replay() as replay:
             for i, eqn in enumerate(program.equations):
-                if i in done:
+                if i in done_equations:
                     continue
                 replay.source = eqn.source
                 args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
@@ -86,20 +86,22 @@ class SecondRun(NamedTuple):
 
     def pull(self, args: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         """The cotangents of the tangents among `args`."""
-        primals, known, _ = self.split(args)
+        primals, known_values, _ = self.split(args)
         primals = [share_value(x) for x in primals]  # the second run consumes the keys of the first one again
-        values = [*primals, *known.values()]
-        held = behind_barrier(self.prevent_cse, len(primals), len(known))
-        if held and not is_eager():
-            for i, value in zip(held, bind(optimization_barrier_p, *[values[i] for i in held]), strict=True):
+        values = [*primals, *known_values.values()]
+        held_places = behind_barrier(self.prevent_cse, len(primals), len(known_values))
+        if held_places and not is_eager():
+            for i, value in zip(
+                held_places, bind(optimization_barrier_p, *[values[i] for i in held_places]), strict=True
+            ):
                 values[i] = value
-            primals, known = values[: len(primals)], dict(zip(known, values[len(primals) :], strict=True))
-        lin = linearize_flat(lambda *xs: [as_array(o) for o in self.again(known, xs)], primals, self.live)
+            primals, known_values = values[: len(primals)], dict(zip(known_values, values[len(primals) :], strict=True))
+        lin = linearize_flat(lambda *xs: [as_array(o) for o in self.again(known_values, xs)], primals, self.live)
         given = iter(cts)
         full = [next(given) if has_tangent(t) else None for t in self.program.out_types]
-        pulled = transpose_program(lin.program, lin.residuals, [full[i] for i in lin.outs])
-        found = dict(zip(lin.ins, pulled, strict=True))
-        return [found.get(i) for i, alive in enumerate(self.live) if alive]
+        input_cotangents = transpose_program(lin.program, lin.residuals, [full[i] for i in lin.outs])
+        cotangent_of = dict(zip(lin.ins, input_cotangents, strict=True))
+        return [cotangent_of.get(i) for i, alive in enumerate(self.live) if alive]
 
 
 def _type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
@@ -111,15 +113,17 @@ def _transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     run = SecondRun(**params)
     count = sum(run.live)
     if is_eager():
-        found = run.pull(args, cts)
+        cotangents = run.pull(args, cts)
     else:  # once for all layers that share the program
         values = [*args[: len(args) - count], *[c for c in cts if c is not None]]
         alive = tuple(c is not None for c in cts)
-        made: DerivedProgram = _pull_program(run, alive, tuple([v.aval for v in values]), user_source())
-        results = list(splice(made.program, [*made.consts, *values, *held_arrays(made.references)]))
-        outs = iter(without_state(results, made.references))
-        found = [next(outs) if there else None for there in made.results]
-    return [None] * (len(args) - count) + found
+        pulled_program: DerivedProgram = _pull_program(run, alive, tuple([v.aval for v in values]), user_source())
+        results = list(
+            splice(pulled_program.program, [*pulled_program.consts, *values, *held_arrays(pulled_program.references)])
+        )
+        outs = iter(without_state(results, pulled_program.references))
+        cotangents = [next(outs) if there else None for there in pulled_program.results]
+    return [None] * (len(args) - count) + cotangents
 
 
 @cache_made
@@ -137,9 +141,9 @@ def _pull_program(
         given = iter(values[len(values) - sum(alive) :])
         cts = [next(given) if a else None for a in alive]
         args = [*values[: len(values) - sum(alive)], *[None] * sum(run.live)]
-        found = run.pull(args, cts)
-        there = tuple(x is not None for x in found)
-        return [x for x in found if x is not None]
+        cotangents = run.pull(args, cts)
+        there = tuple(x is not None for x in cotangents)
+        return [x for x in cotangents if x is not None]
 
     body, consts, used = trace_with_state(flat, types, run.program.name)
     return DerivedProgram(body, tuple(consts), there, used)
@@ -175,9 +179,9 @@ def _inline(eqn: Equation) -> Program:
     """Where the tangents themselves are needed."""
     run = SecondRun(**eqn.params)
     if run.push is None:
-        made: DerivedProgram = _push_program(run, tuple([a.aval for a in eqn.inputs]))
-        assert not made.consts
-        return made.program
+        derived: DerivedProgram = _push_program(run, tuple([a.aval for a in eqn.inputs]))
+        assert not derived.consts
+        return derived.program
     body, tangents = run.push, sum(run.live)
     count = body.num_consts
     consts, rest = body.inputs[:count], body.inputs[count:]

@@ -11,7 +11,7 @@ from shardwise.ops.elementwise.binary import add_p
 
 
 class _Mark:
-    """A word about a cotangent; a tree without leaves."""
+    """A marker in place of a cotangent; a tree without leaves."""
 
     def __init_subclass__(cls) -> None:
         register_pytree_node(cls, lambda mark: ((), None), lambda _, children: cls())

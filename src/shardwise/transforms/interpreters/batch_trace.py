@@ -90,7 +90,7 @@ class BatchTracer(Tracer):
         return f"VmapTracer(aval={self.aval}, batched={self.value.aval})"
 
 
-# What the traces of the `vmap` whose rule is running have in common.
+# The object that all traces of one `vmap` share, while a batching rule of it runs.
 _MAP: Setting[Any] = Setting("map", None, traced=False)
 
 
@@ -120,7 +120,7 @@ class BatchTrace(Trace):
         return (self._below(x.value), x.dim) if x.owner.map is self.map else (x, None)
 
     def _below(self, value: Any) -> Any:
-        """A value of the map's first trace as this one's parent knows it: tangents of what a rule has closed over are dropped."""
+        """A value of the map's first trace as this one's parent knows it: tangents of values that a rule has closed over are dropped."""
         while hasattr(type(value), "primal") and value.owner is not self.parent:
             value = value.primal
         return value
@@ -141,15 +141,15 @@ class BatchTrace(Trace):
     def _batch_op(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         pairs = [self.unwrap(a) for a in args]
         if op.inline is not None and op.batch is None:
-            called = Equation(op, tuple(Var(a.aval) for a in args), (), params)
-            results = eval_program(op.inline(called), args)
+            call_equation = Equation(op, tuple(Var(a.aval) for a in args), (), params)
+            results = eval_program(op.inline(call_equation), args)
             return results if op.multiple_results else results[0]
-        named = self.axis_name is not None and self.axis_name in _axes_named(op, params)
+        names_axis = self.axis_name is not None and self.axis_name in _axes_named(op, params)
         with tracing(self.parent):
-            if all(d is None for _, d in pairs) and not named:
+            if all(d is None for _, d in pairs) and not names_axis:
                 return bind(op, *args, **params)
             values, dims = [v for v, _ in pairs], [d for _, d in pairs]
-            if named and op.batch is None:
+            if names_axis and op.batch is None:
                 raise NotImplementedError(
                     f"{op.name} over {params['axes']}, of which {self.axis_name!r} is a vmap axis, has no batching rule; call it over mesh "
                     "axes, in shard_map."
@@ -163,11 +163,11 @@ class BatchTrace(Trace):
             else:
                 outs = _general(op, self.size, values, dims, params)
                 out_dims = [0] * len(outs)
-        wrapped = [
+        tracers = [
             o if d is None else BatchTracer(self, o, 0, d) if isinstance(d, Alike) else BatchTracer(self, o, d)
             for o, d in zip(outs, out_dims, strict=True)
         ]
-        return wrapped if op.multiple_results else wrapped[0]
+        return tracers if op.multiple_results else tracers[0]
 
 
 def _error_of_one(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Exception | None:
@@ -194,14 +194,14 @@ def _axes_of(program: Program) -> frozenset[Any]:
 def _elementwise(op: Op, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
     """Operands of equal rank get the mapped dim first (size 1 where they are not mapped); scalars stay scalars."""
     rank = max(v.ndim - (d is not None) for v, d in zip(values, dims, strict=True))
-    aligned = []
+    aligned_values = []
     for v, d in zip(values, dims, strict=True):
         if d is None:
-            aligned.append(v if v.ndim == 0 else expand_dims(v, (0,)))
+            aligned_values.append(v if v.ndim == 0 else expand_dims(v, (0,)))
         else:
             front = moved_to_front(v, d)
-            aligned.append(expand_dims(front, tuple(range(1, 1 + rank))) if front.ndim == 1 and rank else front)
-    return bind(op, *aligned, **params)
+            aligned_values.append(expand_dims(front, tuple(range(1, 1 + rank))) if front.ndim == 1 and rank else front)
+    return bind(op, *aligned_values, **params)
 
 
 def _general(op: Op, size: int, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> list[Any]:
@@ -222,8 +222,8 @@ def batch_program(
     """Results of a program on values with a mapped dim each (or None), and the results' mapped dims, moved to the front."""
     trace = BatchTrace(size, axis_name, SPMD_AXES.get(), of_rule=True)
     with tracing(trace):
-        entered = [v if d is None else BatchTracer(trace, v, d) for v, d in zip(values, dims, strict=True)]
-        outs = eval_program(program, entered)
+        entry_values = [v if d is None else BatchTracer(trace, v, d) for v, d in zip(values, dims, strict=True)]
+        outs = eval_program(program, entry_values)
     trace.closed = True
     pairs = [trace.unwrap(o) for o in outs]
     return [v if d is None else moved_to_front(v, d) for v, d in pairs], [None if d is None else 0 for _, d in pairs]
@@ -246,9 +246,9 @@ def _type(
     outs = infer_types(mapped_op, _inner_types(types, mapped), dict(inner))
     specs = {t.spec[0] for t, m in zip(types, mapped, strict=True) if m and t.spec[0]}
     if len(specs) > 1:
-        shown = " vs ".join(s[0] if len(s) == 1 else str(s) for s in specs)
+        specs_text = " vs ".join(s[0] if len(s) == 1 else str(s) for s in specs)
         raise ValueError(
-            f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {shown}"
+            f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {specs_text}"
         )
     mesh = next((t.mesh for t in types if t.mesh is not None), None)
     axes = next(iter(specs), ())
@@ -257,14 +257,14 @@ def _type(
 
 
 def _kernel(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
-    op, mapped = params["mapped_op"], params["mapped"]
-    inner_ins, inner_outs = _inner_types(in_types, mapped), _all_inner(out_types)
+    op, mapped_operands = params["mapped_op"], params["mapped"]
+    inner_ins, inner_outs = _inner_types(in_types, mapped_operands), _all_inner(out_types)
     equation = Equation(op, tuple(Var(t) for t in inner_ins), tuple(Var(t) for t in inner_outs), dict(params["inner"]))
     kernel = kernel_of(equation, env.deeper())
     lead = env.lead
     size = out_types[0].shape[0] if out_types else params["size"]
 
-    return _MappedKernel(kernel, mapped, lead, size, op.multiple_results)
+    return _MappedKernel(kernel, mapped_operands, lead, size, op.multiple_results)
 
 
 class _MappedKernel:
@@ -282,9 +282,9 @@ class _MappedKernel:
     def _over(self, free: Sequence[int], blocks: list[Any]) -> Any:
         """The results, written over mapped operands of `free` that nothing but the list can reach."""
         loops = self._loops(blocks)
-        kept = [i for i, m in enumerate(self._mapped) if not m]
+        unmapped_operands = [i for i, m in enumerate(self._mapped) if not m]
         del blocks[:]
-        return self._full(self._kernel.over([i for i in free if i not in kept], loops))
+        return self._full(self._kernel.over([i for i in free if i not in unmapped_operands], loops))
 
     def _loops(self, blocks: Sequence[Any]) -> list[Any]:
         lead = self._lead
@@ -298,9 +298,9 @@ class _MappedKernel:
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    op, mapped = params["mapped_op"], params["mapped"]
-    inner = op.sharding_rule(_inner_types(in_types, mapped), _all_inner(out_types), dict(params["inner"]))
-    return batched_rule(inner, params["size"], mapped)
+    op, mapped_operands = params["mapped_op"], params["mapped"]
+    inner = op.sharding_rule(_inner_types(in_types, mapped_operands), _all_inner(out_types), dict(params["inner"]))
+    return batched_rule(inner, params["size"], mapped_operands)
 
 
 def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
@@ -392,15 +392,15 @@ def _transpose(
 
 def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     """The op's uses of the keys of each element."""
-    size, mapped = eqn.params["size"], eqn.params["mapped"]
+    size, mapped_operands = eqn.params["size"], eqn.params["mapped"]
     rows = lambda v: Var(v.aval.update(shape=v.aval.shape[1:]))  # noqa: E731
-    inputs = tuple(rows(a) if m else a for a, m in zip(eqn.inputs, mapped, strict=True))
+    inputs = tuple(rows(a) if m else a for a, m in zip(eqn.inputs, mapped_operands, strict=True))
     inner = Equation(
         eqn.params["mapped_op"], inputs, tuple(map(rows, eqn.outputs)), dict(eqn.params["inner"]), eqn.source
     )
     uses = equation_uses(inner, uses_of)
     sinks = {
-        i: np.broadcast_to(mask, (size, *mask.shape)) if mapped[i] and np.ndim(mask) else mask
+        i: np.broadcast_to(mask, (size, *mask.shape)) if mapped_operands[i] and np.ndim(mask) else mask
         for i, mask in uses.sinks.items()
     }
     return KeyUses(sinks, uses.sources, uses.forwards)

@@ -99,8 +99,8 @@ class JVPTrace(Trace):
                 outs, touts = op.linearize(self.parent, primals, tangents, params)
             else:
                 outs, touts = apply_jvp(op, primals, tangents, params)
-        wrapped = [o if t is None else JVPTracer(self, o, t) for o, t in zip(outs, touts, strict=True)]
-        return wrapped if op.multiple_results else wrapped[0]
+        tracers = [o if t is None else JVPTracer(self, o, t) for o, t in zip(outs, touts, strict=True)]
+        return tracers if op.multiple_results else tracers[0]
 
 
 def apply_jvp(
@@ -134,8 +134,8 @@ def _jvp_inlined(
     """An op that calls a program: the program's equations, one by one."""
 
     assert op.inline is not None
-    shown = Equation(op, tuple(Var(p.aval) for p in primals), (), params)
-    program = op.inline(shown)
+    call_equation = Equation(op, tuple(Var(p.aval) for p in primals), (), params)
+    program = op.inline(call_equation)
     return jvp_program(program, primals, tangents)
 
 
@@ -143,8 +143,8 @@ def jvp_program(program: Any, primals: Sequence[Any], tangents: Sequence[Any]) -
     """Results and tangents of a program under the current trace."""
     trace = JVPTrace()
     with tracing(trace):
-        entered = [p if t is None else JVPTracer(trace, p, t) for p, t in zip(primals, tangents, strict=True)]
-        outs = eval_program(program, entered)
+        entry_values = [p if t is None else JVPTracer(trace, p, t) for p, t in zip(primals, tangents, strict=True)]
+        outs = eval_program(program, entry_values)
     pairs = [trace.unwrap(o) for o in outs]
     return [p for p, _ in pairs], [t for _, t in pairs]
 
@@ -201,5 +201,5 @@ def conform_tangent(x: Any, aval: ShapedArray) -> Any:
     """A tangent with the variance and the explicit layout of its value."""
     if aval.mesh is not None and (x.aval.mesh is None or x.aval.spec != aval.spec):
         x = on_mesh(x, aval)
-    missing = tuple(sorted(aval.vma - x.aval.vma))
-    return bind(pvary_op, x, axes=missing) if missing else x
+    missing_axes = tuple(sorted(aval.vma - x.aval.vma))
+    return bind(pvary_op, x, axes=missing_axes) if missing_axes else x

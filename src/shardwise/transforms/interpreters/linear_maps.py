@@ -37,7 +37,7 @@ class LinearMap:
 
     `ins` and `outs` are the positions of the inputs and results that the program knows; the others have zero tangents. `references` are the
     positions of arguments that are Refs, with their classes; `out_types` has the types of their last arrays after those of the results.
-    `returned` are the positions of results that are Refs, with their classes and their places among the arguments, if they are such.
+    `returned_references` are the positions of results that are Refs, with their classes and places among the arguments, if they are such.
     """
 
     program: Program
@@ -48,7 +48,7 @@ class LinearMap:
     in_tree: PyTreeDef
     out_tree: PyTreeDef
     references: tuple[tuple[int, type[Reference]], ...] = ()
-    returned: tuple[tuple[int, type[Reference], int | None], ...] = ()
+    returned_references: tuple[tuple[int, type[Reference], int | None], ...] = ()
 
     def push(self, residuals: Sequence[Any], tangents: Any) -> Any:
         """Tangents of the results from those of the arguments."""
@@ -63,15 +63,15 @@ class LinearMap:
             given[i] = leaves[i].held() if has_tangent(self.in_types[i]) else host_zero(self.in_types[i])
         given = [tangent_in(t, x, "the linearized function") for t, x in zip(self.in_types, given, strict=True)]
         outs = eval_program(self.program, [*residuals, *[given[i] for i in self.ins]])
-        found = dict(zip(self.outs, outs, strict=True))
-        moved = [tangent_out(t, found.get(i)) for i, t in enumerate(self.out_types)]
-        count = len(moved) - len(self.references)
+        tangent_of = dict(zip(self.outs, outs, strict=True))
+        tangents_out = [tangent_out(t, tangent_of.get(i)) for i, t in enumerate(self.out_types)]
+        count = len(tangents_out) - len(self.references)
         for k, (i, _) in enumerate(self.references, count):
-            if has_tangent(self.in_types[i]) and found.get(k) is not given[i]:
-                leaves[i].store(moved[k])
-        for i, kind, place in self.returned:
-            moved[i] = kind(moved[i]) if place is None else leaves[place]
-        return tree_unflatten(self.out_tree, moved[:count])
+            if has_tangent(self.in_types[i]) and tangent_of.get(k) is not given[i]:
+                leaves[i].store(tangents_out[k])
+        for i, kind, place in self.returned_references:
+            tangents_out[i] = kind(tangents_out[i]) if place is None else leaves[place]
+        return tree_unflatten(self.out_tree, tangents_out[:count])
 
     def pull(self, residuals: Sequence[Any], cotangent: Any, into: Sequence[Any] | None = None) -> Any:
         """A tuple of cotangents of the arguments from that of the result. `into`: per argument, what becomes of its cotangent."""
@@ -82,7 +82,7 @@ class LinearMap:
                 f"match {self.out_tree}"
             )
         count = len(leaves)
-        for i, *_ in self.returned:
+        for i, *_ in self.returned_references:
             if not isinstance(leaves[i], Reference):
                 raise ValueError(
                     f"unexpected JAX type for argument to VJP function: got {leaves[i]!r}, but expected a Ref, as the corresponding "
@@ -91,8 +91,8 @@ class LinearMap:
             leaves[i] = leaves[i].held()
         cts = [_cotangent_in(t, c) for t, c in zip(self.out_types[:count], leaves, strict=True)]
         cts += [None] * (len(self.out_types) - count)  # of the last arrays of Refs
-        found = pull_back(self.program, residuals, [cts[i] for i in self.outs])
-        by_input = dict(zip(self.ins, found, strict=True))
+        cotangents = pull_back(self.program, residuals, [cts[i] for i in self.outs])
+        by_input = dict(zip(self.ins, cotangents, strict=True))
         kinds = dict(self.references)
         for i in kinds:
             if by_input.get(i) is not None:
@@ -118,10 +118,10 @@ def linear_map(
     references: Mapping[int, Reference],
     returned: Sequence[tuple[int, type[Reference], int | None]],
 ) -> LinearMap:
-    """The structure of a function linearized at `primals`, of which `references` are Refs. `returned`: see `LinearMap`."""
+    """The structure of a function linearized at `primals`, of which `references` are Refs. `returned`: its `returned_references`."""
     in_types, out_types = tuple(p.aval for p in primals), tuple(r.aval for r in lin.results)
     kinds = tuple([(i, type(r)) for i, r in references.items()])
-    # What nobody reads may have no forward derivative.
+    # Values that nobody reads may have no forward derivative.
     return LinearMap(
         live_equations(lin.program), lin.ins, lin.outs, in_types, out_types, in_tree, out_tree, kinds, tuple(returned)
     )
@@ -197,8 +197,8 @@ class VJP:
                 f"that of the arguments {self.in_tree}."
             )
         opaque = iter(self.opaque_residuals)
-        found = [next(opaque) if place is None else leaves[place] for place in self._places]
-        return [as_array(as_value(x)) for x in found]
+        residual_leaves = [next(opaque) if place is None else leaves[place] for place in self._places]
+        return [as_array(as_value(x)) for x in residual_leaves]
 
     def __call__(self, cotangent: Any) -> Any:
         return self._linear.pull(self._residuals(), cotangent)
@@ -247,8 +247,8 @@ def pull_function(linear: LinearMap, residuals: Sequence[Any], primals: Sequence
         return Partial(_Pull(linear), list(residuals))
     leaf_of = {id(p): i for i, p in enumerate(primals)}
     places = [leaf_of.get(id(r)) for r in residuals]
-    kept = set(places)
-    args_res = tree_unflatten(linear.in_tree, [p if i in kept else NotNeeded() for i, p in enumerate(primals)])
+    kept_places = set(places)
+    args_res = tree_unflatten(linear.in_tree, [p if i in kept_places else NotNeeded() for i, p in enumerate(primals)])
     opaque = [r for r, place in zip(residuals, places, strict=True) if place is None]
     return VJP(linear, places, list(args_res), opaque)
 

@@ -43,8 +43,8 @@ class _TransposedFunction:
                     f"cotangent type does not match function output, expected {want.str_short()} but got "
                     f"{ct.aval.str_short()}"
                 )
-        found = pull_back(self.program, consts, cts)
-        outs = [cotangent_zeros(t) if c is None else c for c, t in zip(found, self.in_types, strict=True)]
+        cotangents = pull_back(self.program, consts, cts)
+        outs = [cotangent_zeros(t) if c is None else c for c, t in zip(cotangents, self.in_types, strict=True)]
         return tree_unflatten(self.in_tree, outs)
 
 

@@ -22,7 +22,6 @@ from shardwise.ir import (
     UndefinedPrimal,
     Var,
     bind,
-    current_trace,
     tracing,
 )
 from shardwise.ir.axis_scope import CHECK_VMA, LOCAL_DERIVATIVES
@@ -73,26 +72,21 @@ class LinearizedProgram:
 
 
 def linearize_flat(
-    fun: Callable[..., Sequence[Any]],
-    primals: Sequence[Any],
-    active: Sequence[bool] | None = None,
-    parent: Trace | None = None,
+    fun: Callable[..., Sequence[Any]], primals: Sequence[Any], active: Sequence[bool] | None = None
 ) -> LinearizedProgram:
     """Run `fun` (flat values to flat values) on `primals`, recording its linear part at `active` inputs."""
-    parent = parent or current_trace()
-    with tracing(parent):
-        linear = LinearTrace("linear")
-        trace = JVPTrace(linear)
-        chosen = [has_tangent(p.aval) and (active is None or active[i]) for i, p in enumerate(primals)]
-        entered = []
-        for p, wanted in zip(primals, chosen, strict=True):
-            entered.append(JVPTracer(trace, p, linear.new_arg(tangent_type(p.aval))) if wanted else p)
-        with tracing(trace):
-            outs = fun(*entered)
-        pairs = [trace.unwrap(o) for o in outs]
-        trace.closed = True
-        positions = tuple(i for i, (_, t) in enumerate(pairs) if t is not None)
-        program, residuals = linear.finish([pairs[i][1] for i in positions])
+    linear = LinearTrace("linear")
+    trace = JVPTrace(linear)
+    chosen = [has_tangent(p.aval) and (active is None or active[i]) for i, p in enumerate(primals)]
+    entry_values = []
+    for p, is_chosen in zip(primals, chosen, strict=True):
+        entry_values.append(JVPTracer(trace, p, linear.new_arg(tangent_type(p.aval))) if is_chosen else p)
+    with tracing(trace):
+        outs = fun(*entry_values)
+    pairs = [trace.unwrap(o) for o in outs]
+    trace.closed = True
+    positions = tuple(i for i, (_, t) in enumerate(pairs) if t is not None)
+    program, residuals = linear.finish([pairs[i][1] for i in positions])
     return LinearizedProgram(
         [p for p, _ in pairs], program, list(residuals), tuple(i for i, c in enumerate(chosen) if c), positions
     )
@@ -164,32 +158,32 @@ def apply_transpose(op: Op, cts: Sequence[Any], args: Sequence[Any], params: dic
 def accumulate(cts: dict[Var, Any], var: Var, ct: Any) -> None:
     """Add a cotangent to the sum of its variable's cotangents."""
     ct = fit_cotangent(ct, var.aval)
-    known = cts.get(var)
-    cts[var] = ct if known is None else bind(add_any_p if SHOWING.get() else add_p, known, ct)
+    sum_so_far = cts.get(var)
+    cts[var] = ct if sum_so_far is None else bind(add_any_p if SHOWING.get() else add_p, sum_so_far, ct)
 
 
 def fit_cotangent(ct: Any, aval: ShapedArray) -> Any:
     """A cotangent fitted to a value of this type: summed over mesh axes over which it varies and the value does not (the value was
     used on all of them), varying over the value's axes, and with the value's explicit layout."""
     if ct.aval.vma != aval.vma and CHECK_VMA.get():
-        extra, missing = tuple(sorted(ct.aval.vma - aval.vma)), tuple(sorted(aval.vma - ct.aval.vma))
+        extra, missing_axes = tuple(sorted(ct.aval.vma - aval.vma)), tuple(sorted(aval.vma - ct.aval.vma))
         parts = tuple(a for a in extra if a in aval.reduced)
-        summed = tuple(a for a in extra if a not in parts)
-        if summed:
-            ct = bind(all_reduce, ct, axes=summed, kind="sum", groups=None)
+        summed_axes = tuple(a for a in extra if a not in parts)
+        if summed_axes:
+            ct = bind(all_reduce, ct, axes=summed_axes, kind="sum", groups=None)
         if parts:
             ct = bind(pcast_op, ct, axes=parts, to="unreduced")
-        if missing:
-            ct = bind(pvary_op, ct, axes=missing)
-    wanted = cotangent_type(aval)
+        if missing_axes:
+            ct = bind(pvary_op, ct, axes=missing_axes)
+    wanted_type = cotangent_type(aval)
     have = ct.aval
-    if wanted.mesh is None and have.mesh is not None:
+    if wanted_type.mesh is None and have.mesh is not None:
         ct = bind(enter_auto_op, ct, axes=have.mesh.explicit_axes)
-    if wanted.mesh is not None and (
+    if wanted_type.mesh is not None and (
         have.mesh is None
-        or have.spec != wanted.spec
-        or have.unreduced != wanted.unreduced
-        or have.reduced != wanted.reduced
+        or have.spec != wanted_type.spec
+        or have.unreduced != wanted_type.unreduced
+        or have.reduced != wanted_type.reduced
     ):
-        ct = on_mesh(ct, wanted)
+        ct = on_mesh(ct, wanted_type)
     return ct

@@ -90,14 +90,12 @@ def vmap(
         size = _map_size(parts.values, parts.dims, axis_size)
         split = _check_split(parts.values, parts.dims, spmd)
         trace = BatchTrace(size, axis_name, spmd or split)
-        entered = lambda: [  # noqa: E731  nothing here holds on to the tracers
+        enter = lambda: [  # noqa: E731  nothing here holds on to the tracers
             _enter(trace, x, a) for x, a in zip(inputs, axes, strict=True)
         ]
         if any(axis is not None for _, axis in references):
-            return _with_elements(
-                trace, references, entered, lambda given: call(*tree_unflatten(tree, given)), out_axes
-            )
-        result = _map_call(trace, lambda: call(*tree_unflatten(tree, entered())), out_axes)
+            return _with_elements(trace, references, enter, lambda given: call(*tree_unflatten(tree, given)), out_axes)
+        result = _map_call(trace, lambda: call(*tree_unflatten(tree, enter())), out_axes)
         check_leaks(trace, "vmap")
         return result
 
@@ -123,9 +121,9 @@ class _Parts:
 
     def add(self, x: Any, axis: Any) -> Any:
         """Note an argument, or the parts that its class maps. Gives the argument as a value."""
-        registered = vmappable_of(x)
-        if registered is not None:
-            registered.to_elt(self._element, lambda: 0, x, axis)
+        vmappable = vmappable_of(x)
+        if vmappable is not None:
+            vmappable.to_elt(self._element, lambda: 0, x, axis)
             return x
         if is_reference(x) and axis is not None:
             self.add(x.held(), axis)
@@ -153,12 +151,12 @@ def _with_whole_leaves(tree: Any, leaves: Sequence[Any]) -> Any:
 
 def _enter(trace: BatchTrace, x: Any, axis: Any) -> Any:
     """The value that the mapped function gets for an argument."""
-    registered = vmappable_of(x)
-    if registered is not None:
+    vmappable = vmappable_of(x)
+    if vmappable is not None:
         numbers = functools.cache(
             lambda: BatchTracer(trace, as_array(count_below(trace.size, lambda: iota(np.int32, trace.size))), 0)
         )
-        return registered.to_elt(functools.partial(_enter, trace), numbers, x, axis)
+        return vmappable.to_elt(functools.partial(_enter, trace), numbers, x, axis)
     if axis is None:
         return x
     if is_reference(x):
@@ -176,40 +174,42 @@ def _with_elements(
     out_axes: Any,
 ) -> Any:
     """The results of a function of references to elements, whose last values are written back."""
-    mapped = [(r, axis) for r, axis in references if axis is not None]
-    standing = ProxiedReferences([r for r, _ in mapped])
+    mapped_references = [(r, axis) for r, axis in references if axis is not None]
+    proxies = ProxiedReferences([r for r, _ in mapped_references])
 
     def results() -> Any:
         given = entered()
         outside = {id(r) for r, _ in references}
         own = [x for x in given if is_reference(x) and id(x) not in outside]
-        return standing.run(own, lambda: call(given))
+        return proxies.run(own, lambda: call(given))
 
-    last, result = _map_call(trace, results, ([axis for _, axis in mapped], out_axes))
-    standing.store(last)
+    last, result = _map_call(trace, results, ([axis for _, axis in mapped_references], out_axes))
+    proxies.store(last)
     return result
 
 
 def _map_call(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
     """The results of a function of mapped values, stacked along `out_axes`."""
-    env, named = AXIS_ENV.get(), MAPPED_AXES.get()
+    env, named_axes = AXIS_ENV.get(), MAPPED_AXES.get()
     if trace.axis_name is not None:
-        env, named = (*env, (trace.axis_name, trace.size)), named | {trace.axis_name}
-    with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
+        env, named_axes = (*env, (trace.axis_name, trace.size)), named_axes | {trace.axis_name}
+    with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named_axes):
         outs, out_tree = tree_flatten(call(), is_leaf=is_vmappable)
-        made = {i: o for i, o in enumerate(outs) if is_reference(o)}
+        new_references = {i: o for i, o in enumerate(outs) if is_reference(o)}
         given = outs
         outs = [o if is_vmappable(o) else as_array(o.held() if is_reference(o) else o) for o in outs]
     whole = _with_whole_leaves(out_tree, outs)
     full = tree_unflatten(out_tree, outs) if whole is None else whole
-    wanted = _axes_of_leaves(out_axes, full, "vmap out_axes")
-    # A number or a host array that is the same for all elements comes out as what it is.
+    wanted_axes = _axes_of_leaves(out_axes, full, "vmap out_axes")
+    # A number or a host array that is the same for all elements is returned unchanged.
     left = hand_out(
         g if w is None and isinstance(g, _HOST_VALUES) else _leave(trace, o, w)
-        for g, o, w in zip(given, outs, wanted, strict=True)
+        for g, o, w in zip(given, outs, wanted_axes, strict=True)
     )
     trace.closed = True
-    return tree_unflatten(out_tree, [made[i].another(x) if i in made else x for i, x in enumerate(left)])
+    return tree_unflatten(
+        out_tree, [new_references[i].another(x) if i in new_references else x for i, x in enumerate(left)]
+    )
 
 
 _NOT_MAPPED = object()
@@ -218,14 +218,14 @@ _HOST_VALUES = (bool, int, float, complex, np.ndarray, np.generic)
 
 def _axes_of_leaves(axes: Any, tree: Any, name: str) -> list[Any]:
     """The axis of each leaf of `tree`. None is an axis among `axes`, and an empty tree in `tree`."""
-    marked = tree_map(lambda a: _NOT_MAPPED if a is None else a, axes, is_leaf=lambda a: a is None)
+    marked_axes = tree_map(lambda a: _NOT_MAPPED if a is None else a, axes, is_leaf=lambda a: a is None)
     try:
-        found = broadcast_prefix(marked, tree, name=name)
+        leaf_axes = broadcast_prefix(marked_axes, tree, name=name)
     except ValueError as error:
         raise ValueError(
             f"{name} specification must be a tree prefix of the corresponding value, got {axes}: {error}"
         ) from None
-    return [None if a is _NOT_MAPPED else a for a in found]
+    return [None if a is _NOT_MAPPED else a for a in leaf_axes]
 
 
 def _flat_axes(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -254,13 +254,13 @@ def _map_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: int 
     if not sizes:
         raise ValueError("vmap must have at least one non-None value in in_axes, or axis_size=.")
     if len(sizes) > 1:
-        shown = ", ".join(
+        sizes_text = ", ".join(
             f"argument {i} has size {v.shape[d]} along dim {d}"
             for i, (v, d) in enumerate(zip(values, dims, strict=True))
             if d is not None
         )
-        shown += "" if axis_size is None else f", axis_size is {axis_size}"
-        raise ValueError(f"vmap got inconsistent sizes for array axes to be mapped: {shown}.")
+        sizes_text += "" if axis_size is None else f", axis_size is {axis_size}"
+        raise ValueError(f"vmap got inconsistent sizes for array axes to be mapped: {sizes_text}.")
     return sizes.pop()
 
 
@@ -270,9 +270,9 @@ def _check_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[
         v.aval.spec[d] if v.aval.mesh is not None else () for v, d in zip(values, dims, strict=True) if d is not None
     }
     if len(splits) > 1:
-        shown = " vs ".join(sorted(str(axes[0] if len(axes) == 1 else axes or None) for axes in splits))
+        specs_text = " vs ".join(sorted(str(axes[0] if len(axes) == 1 else axes or None) for axes in splits))
         raise ValueError(
-            f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {shown}. "
+            f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {specs_text}. "
             "Reshard the inputs first."
         )
     mesh = next((v.aval.mesh for v, d in zip(values, dims, strict=True) if d is not None), None) if spmd else None
@@ -298,8 +298,8 @@ def _check_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[
 
 
 def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
-    registered = vmappable_of(x)
-    if registered is not None:
+    vmappable = vmappable_of(x)
+    if vmappable is not None:
         around = current_trace()
 
         def part_of(_: Any, part: Any, dim: Any) -> Any:
@@ -307,16 +307,16 @@ def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
                 return _leave(trace, part, dim)
 
         with tracing(trace):
-            return registered.from_elt(part_of, trace.size, x, axis)
+            return vmappable.from_elt(part_of, trace.size, x, axis)
     value, dim = trace.unwrap(x)
     if axis is None:
         if dim is not None and x.alike is not None:
             x.alike.take()
             return index_in_dim(value, 0, dim, keepdims=False)
         if dim is not None:
-            named = "" if trace.axis_name is None else f" (axis_name={trace.axis_name!r})"
+            name_text = "" if trace.axis_name is None else f" (axis_name={trace.axis_name!r})"
             raise ValueError(
-                f"vmap has mapped output{named} but out_axes is None: at vmap out_axes, got axis spec None but output was batched. Use "
+                f"vmap has mapped output{name_text} but out_axes is None: at vmap out_axes, got axis spec None but output was batched. Use "
                 "out_axes=0, or reduce it."
             )
         return value

@@ -134,6 +134,6 @@ def bind_abstract(wrapped: JitWrapped[..., Any], args: tuple[Any, ...], kwargs: 
     """The `BoundCall` of a call, with `Abstract`s for arguments given as types."""
     chosen = wrapped._options.args
     static = from_beginning(chosen.static_nums, len(args))
-    typed = tuple(a if i in static else tree_map(abstract_leaf, a) for i, a in enumerate(args))
-    named = {k: a if k in chosen.static_names else tree_map(abstract_leaf, a) for k, a in kwargs.items()}
-    return wrapped._bind_arguments(typed, named)
+    abstract_args = tuple(a if i in static else tree_map(abstract_leaf, a) for i, a in enumerate(args))
+    abstract_kwargs = {k: a if k in chosen.static_names else tree_map(abstract_leaf, a) for k, a in kwargs.items()}
+    return wrapped._bind_arguments(abstract_args, abstract_kwargs)

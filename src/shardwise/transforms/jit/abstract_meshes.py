@@ -44,8 +44,8 @@ def over_devices(sharding: Any, devices: Sequence[Device] | None) -> Any:
         )
     grid = np.empty(len(devices), object)
     grid[:] = devices
-    placed = Mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names, mesh.axis_types)
-    return NamedSharding(placed, sharding.spec, memory_kind=sharding._memory_kind)
+    concrete_mesh = Mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names, mesh.axis_types)
+    return NamedSharding(concrete_mesh, sharding.spec, memory_kind=sharding._memory_kind)
 
 
 def platform_devices(
@@ -63,11 +63,11 @@ def platform_devices(
         raise NotImplementedError(
             f"lowering_platforms={tuple(platforms)}: a program is lowered for one platform. Lower once for each, with (name,)."
         )
-    wanted = {"cuda": "gpu", "rocm": "gpu"}.get(platforms[0], platforms[0])
-    if named is None and not abstract and wanted == default_backend():
+    platform = {"cuda": "gpu", "rocm": "gpu"}.get(platforms[0], platforms[0])
+    if named is None and not abstract and platform == default_backend():
         return None
     if named is not None:
-        if named[0].platform == wanted:
+        if named[0].platform == platform:
             return None
         raise NotImplementedError(
             f"lowering_platforms={tuple(platforms)}: the call names devices of the platform {named[0].platform!r}, {named[0]} first. Give "
@@ -75,9 +75,9 @@ def platform_devices(
         )
     from shardwise.planner import stand_in_devices  # start-up time: few programs are planned
 
-    known = [d for s in abstract if (d := s.mesh.abstract_mesh.abstract_device) is not None]
-    kind = next((d.device_kind for d in known if d.platform in (wanted, *platforms)), wanted)
-    return stand_in_devices(wanted, kind, abstract[0].mesh.size if abstract else 1)
+    abstract_devices = [d for s in abstract if (d := s.mesh.abstract_mesh.abstract_device) is not None]
+    kind = next((d.device_kind for d in abstract_devices if d.platform in (platform, *platforms)), platform)
+    return stand_in_devices(platform, kind, abstract[0].mesh.size if abstract else 1)
 
 
 def nowhere(sharding: Any, api: str) -> ValueError:

@@ -1,4 +1,4 @@
-"""The options of a `jit`, and a call of what it returns taken apart: leaves, their tree, static arguments."""
+"""The options of a `jit`, and a call of the jitted function taken apart: leaves, their tree, static arguments."""
 
 from __future__ import annotations
 

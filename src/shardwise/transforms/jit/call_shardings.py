@@ -70,14 +70,14 @@ class CallShardings:
 
     def layouts(self, call: BoundCall) -> list[Any] | None:
         """The layouts that in_shardings ask for, per leaf; None if there are none."""
-        found = asked_layouts(self.options.in_shardings, call.dynamic)
-        return None if found is None else found + [None] * (len(call.leaves) - len(found))
+        given_layouts = asked_layouts(self.options.in_shardings, call.dynamic)
+        return None if given_layouts is None else given_layouts + [None] * (len(call.leaves) - len(given_layouts))
 
     def orders(
         self, call: BoundCall, sigs: Sequence[Signature], traced: TracedCall
     ) -> list[tuple[int, ...] | None] | None:
         """The orders of the results in memory, after a check of the arguments'; None if they are all the default."""
-        asked = self.layouts(call)
-        if asked is not None:
-            check_arguments(asked, sigs, traced.names)
+        given_layouts = self.layouts(call)
+        if given_layouts is not None:
+            check_arguments(given_layouts, sigs, traced.names)
         return result_orders(asked_layouts(self.options.out_shardings, self._results(traced)), traced.program)

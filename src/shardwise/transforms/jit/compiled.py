@@ -87,11 +87,11 @@ class Compiled(Stage):
         for value, order, name in zip(values, self._lowered._orders, self._names, strict=False):
             if isinstance(value, ArrayImpl) and value.committed:
                 default = tuple(range(value.ndim))
-                own, wanted = value._sig.order or default, order or default
-                if own != wanted:
+                own, wanted_order = value._sig.order or default, order or default
+                if own != wanted_order:
                     wrong.append(
                         f"Argument {name} with shape {value.aval.str_short()}: Passed layout: {Layout(own)}, required layout: "
-                        f"{Layout(wanted)}"
+                        f"{Layout(wanted_order)}"
                     )
         if wrong:
             raise ValueError(
@@ -190,12 +190,12 @@ class Compiled(Stage):
             f"at kwargs{keystr(p)}, compiled for {a} but called with {b}, so {why}"
             for p, a, b, why in equality_errors(expected_kwargs, zeros_kwargs)
         ]
-        listed = "\n".join(f"    * {p}" for p in problems)
+        problem_list = "\n".join(f"    * {p}" for p in problems)
         more = self._lowered._has_statics and len(args) + len(kwargs) > len(expected_args) + len(expected_kwargs)
         hint = "\nStatic arguments must be left out of the call." if more else ""
         return TypeError(
             "Function compiled with input pytree does not match the input pytree it was called with. "
-            f"There are {len(problems)} mismatches, including:\n{listed}{hint}"
+            f"There are {len(problems)} mismatches, including:\n{problem_list}{hint}"
         )
 
     def _check_types(self, values: Sequence[Any]) -> None:

@@ -38,10 +38,10 @@ def compile_call(
     names none.
     """
     options = wrapped._options
-    traced, placed_sigs, outs = wrapped.prepare(call, sigs, devices, tracing=False)
-    orders = wrapped._asked.orders(call, sigs, traced)
-    program, kept_inputs = prune(traced.program, options.keep_unused)
-    consts = _captured_arrays(wrapped._fun, traced, program.name)
+    traced_call, placed_sigs, outs = wrapped.prepare(call, sigs, devices, tracing=False)
+    orders = wrapped._asked.orders(call, sigs, traced_call)
+    program, kept_inputs = prune(traced_call.program, options.keep_unused)
+    consts = _captured_arrays(wrapped._fun, traced_call, program.name)
     program, kept_inputs = with_scalars(program, kept_inputs, consts)
     used_consts = [as_constant(consts[i]) for i in kept_inputs if i < len(consts)]
     used = [i - len(consts) for i in kept_inputs if i >= len(consts)]
@@ -51,11 +51,11 @@ def compile_call(
 
     def owned_donations(shards: Sequence[tuple[int, ...]], out_sigs: Sequence[Signature], many: bool) -> list[int]:
         nonlocal deletions, warning
-        decided = all(s is not None for s in outs)
+        has_shardings = all(s is not None for s in outs)
         places = {i: k for k, i in enumerate(used, len(used_consts))}
         shard_shapes = {i: shards[k] for i, k in places.items()}
         deletions, warning = usable_donations(
-            call.leaves, donations, sigs, placed_sigs, shard_shapes, out_sigs, many, decided
+            call.leaves, donations, sigs, placed_sigs, shard_shapes, out_sigs, many, has_shardings
         )
         return [places[i] for i, is_deleted in deletions if is_deleted]
 
@@ -64,7 +64,7 @@ def compile_call(
         program,
         [c._sig for c in used_consts] + [placed_sigs[i] for i in used],
         outs,
-        names=["a captured constant"] * len(used_consts) + [traced.names[i] for i in used],
+        names=["a captured constant"] * len(used_consts) + [traced_call.names[i] for i in used],
         default_mesh=mesh,
         legacy=legacy,
         captured=len(used_consts),
@@ -80,7 +80,7 @@ def compile_call(
     changes = [(k, placed_sigs[i]) for k, i in enumerate(used) if placed_sigs[i] is not sigs[i]]
     guard_moves(program.name, [call.leaves[i] for i in used], executable.grid.devices)
     entry = Entry(
-        executable, used_consts, used, changes, deletions, traced.out_tree, len(call.leaves), program, outs, orders
+        executable, used_consts, used, changes, deletions, traced_call.out_tree, len(call.leaves), program, outs, orders
     )
     if runs:
         entry.finish()

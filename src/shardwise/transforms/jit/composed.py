@@ -41,14 +41,14 @@ def composed_function(arrays: int, *, numbers: bool = False) -> Callable[[F], F]
                 return fun(*args, **kwargs)
             try:
                 key = () if len(args) == arrays and not kwargs else _settings(args[arrays:], kwargs)
-                compiled = variants.get(key)
+                compiled_function = variants.get(key)
             except TypeError:
                 return fun(*args, **kwargs)
-            if compiled is None:
+            if compiled_function is None:
                 if len(variants) >= _VARIANTS:
                     variants.clear()
-                compiled = variants[key] = jit(_on_arrays(fun, args[arrays:], kwargs))
-            return compiled(*given)
+                compiled_function = variants[key] = jit(_on_arrays(fun, args[arrays:], kwargs))
+            return compiled_function(*given)
 
         return call  # type: ignore[return-value]
 

@@ -194,9 +194,9 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
 
 
 def _even(x: Array, sharding: NamedSharding) -> NamedSharding:
-    dims, opened = spec_axes(sharding, x.ndim)
+    dims, open_dims = spec_axes(sharding, x.ndim)
     entries: list[Any] = []
-    for d, (n, axes, free) in enumerate(zip(x.shape, dims, opened, strict=True)):
+    for d, (n, axes, free) in enumerate(zip(x.shape, dims, open_dims, strict=True)):
         ways = math.prod(sharding.mesh.shape[a] for a in axes)
         if n % ways:
             warnings.warn(

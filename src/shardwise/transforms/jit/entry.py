@@ -85,7 +85,7 @@ class Entry:
     def finish(self) -> None:
         """Finish the executable, and write `call` for it. Does nothing the second time.
 
-        `call` does not hold the entry, so that what the function closes over goes with the last reference to the function.
+        `call` does not hold the entry, so that arrays that the function closes over are freed with the last reference to the function.
         """
         if self._finished:
             return
@@ -110,13 +110,13 @@ class Entry:
     def _general(self) -> Callable[[Sequence[Any]], Any]:
         """The call where leaves are not all that the program takes, as they are."""
         run, unflatten, consts = self.executable.call, self._unflatten, self.consts
-        kept, placed, donated, elsewhere = self.kept, self.placed, self._given, self._elsewhere
+        kept_inputs, placed_inputs, donated_inputs, elsewhere = self.kept, self.placed, self._given, self._elsewhere
 
         def call(leaves: Sequence[Any]) -> Any:
-            if donated and len({*map(id, leaves)}) != len(leaves):
-                check_donation(leaves, donated)
-            args = [leaves[i] for i in kept]
-            for i, sig in placed:
+            if donated_inputs and len({*map(id, leaves)}) != len(leaves):
+                check_donation(leaves, donated_inputs)
+            args = [leaves[i] for i in kept_inputs]
+            for i, sig in placed_inputs:
                 args[i] = with_signature(as_array_impl(args[i]), sig)
             outs = run([*consts, *args] if consts else args)
             for i in elsewhere:
@@ -138,10 +138,10 @@ def _first_call(entry: weakref.ref[Entry]) -> Callable[[Sequence[Any]], Any]:
     """The first call of an entry, which its caller holds: finish it, and call it."""
 
     def call(leaves: Sequence[Any]) -> Any:
-        found = entry()
-        assert found is not None
-        found.finish()
-        return found.call(leaves)
+        own_entry = entry()
+        assert own_entry is not None
+        own_entry.finish()
+        return own_entry.call(leaves)
 
     return call
 
@@ -221,16 +221,16 @@ def usable_donations(
             if taker is not None:
                 free.remove(taker)
                 takers.add(i)
-    warned = []
+    unusable_shards = []
     for i, shard in given.items():
         alike = any_shape and any(s.size == shard.size for s in free)
         silent = not placed_by_user if many else alike
         if i not in takers and not silent and isinstance(leaves[i], ArrayImpl):
-            warned.append(f"{shard.dtype.name}[{','.join(map(str, shard.shape))}]")
+            unusable_shards.append(f"{shard.dtype.name}[{','.join(map(str, shard.shape))}]")
     warning = ""
-    if warned:
+    if unusable_shards:
         warning = (
-            f"Some donated buffers were not usable: {', '.join(warned)}. No output has their shard shape and dtype; they stay "
+            f"Some donated buffers were not usable: {', '.join(unusable_shards)}. No output has their shard shape and dtype; they stay "
             "alive."
         )
     there = frozenset(outs[0].devices) if outs else frozenset()

@@ -58,19 +58,19 @@ def make_jaxpr(
         raise NotImplementedError(
             "abstracted_axes (shape polymorphism) is not supported: every shape has its own program. Drop the argument."
         )
-    wrapped = jit(
+    jit_function = jit(
         fun, static_argnums=tuple(static_argnums) if isinstance(static_argnums, (list, tuple)) else static_argnums
     )
 
     @wraps(fun)
     def make(*args: Any, **kwargs: Any) -> Any:
         try:
-            call = bind_abstract(wrapped, args, kwargs)
+            call = bind_abstract(jit_function, args, kwargs)
         except ReferenceArgument:
             args, kwargs = open_views(references_made((args, kwargs)))
             check_distinct([x for x in tree_leaves((args, kwargs)) if isinstance(x, Reference)])
             args, kwargs = tree_map(_stand_in_of, (args, kwargs))
-            call = bind_abstract(wrapped, args, kwargs)
+            call = bind_abstract(jit_function, args, kwargs)
         out_tree: PyTreeDef | None = None
         name = name_of(fun)
 
@@ -83,19 +83,19 @@ def make_jaxpr(
             return [as_value(leaf) for leaf in leaves]
 
         scope = dict(AXIS_ENV.get()) | dict(axis_env or ())
-        named = MAPPED_AXES.get() | {axis for axis, _ in axis_env or ()}
+        named_axes = MAPPED_AXES.get() | {axis for axis, _ in axis_env or ()}
         with (
             AXIS_ENV.override(tuple(scope.items())),
-            MAPPED_AXES.override(named),
+            MAPPED_AXES.override(named_axes),
             BY_IDENTITY.override(True),
             showing_calls(),
         ):
             program, consts = trace_program(flat, [x.aval for x in call.leaves], name)
-        closed = ClosedJaxpr(program, [c.reference if isinstance(c, ReferenceValue) else c for c in consts])
+        closed_jaxpr = ClosedJaxpr(program, [c.reference if isinstance(c, ReferenceValue) else c for c in consts])
         if not return_shape:
-            return closed
+            return closed_jaxpr
         assert out_tree is not None
-        return closed, tree_unflatten(out_tree, [struct_of(t) for t in program.out_types])
+        return closed_jaxpr, tree_unflatten(out_tree, [struct_of(t) for t in program.out_types])
 
     make.__module__ = "jax"
     for attribute in ("__name__", "__qualname__"):
@@ -139,7 +139,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     if fun is None:  # jit would return a decorator
         raise TypeError("Expected a callable value, got None. eval_shape takes a function and its arguments.")
-    wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
+    jit_function = fun if isinstance(fun, JitWrapped) else jit(fun)
     knows = config.dialect.jit.eval_shape_knows_shardings
     with TYPES_SUFFICE.override(True):
-        return trace_call(wrapped, args, kwargs)._results(lambda t, s: struct_of(t, s if knows else None))
+        return trace_call(jit_function, args, kwargs)._results(lambda t, s: struct_of(t, s if knows else None))

@@ -164,8 +164,8 @@ def make_jit(
     target = _deprecated_target(device, backend, in_shardings, out_shardings)
     chosen = select_arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
     # The caller of jit counts too: grad(f), vmap(f), shard_map(f) and functions of numpy are our own code.
-    asked_for = is_users_code(code_of(fun)) or is_users_code(sys._getframe(2).f_code)
-    return wrap(fun, JitOptions(api, in_shardings, out_shardings, chosen, keep_unused, target, inline, asked_for))
+    is_asked_for = is_users_code(code_of(fun)) or is_users_code(sys._getframe(2).f_code)
+    return wrap(fun, JitOptions(api, in_shardings, out_shardings, chosen, keep_unused, target, inline, is_asked_for))
 
 
 def _deprecated_target(device: Any, backend: str | None, in_shardings: Any, out_shardings: Any) -> Device | None:

@@ -67,14 +67,14 @@ def argument_orders(asked: Sequence[AskedLayout] | None, sigs: Sequence[Signatur
 
 def result_orders(asked: Sequence[AskedLayout] | None, program: Program) -> list[tuple[int, ...] | None] | None:
     """The order of each result: as asked for, else that of its `with_layout_constraint`; None if there is none."""
-    constrained = {e.outputs[0]: e.params["layout"] for e in program.equations if e.op is layout_constraint_p}
-    if asked is None and not constrained:
+    layout_of_result = {e.outputs[0]: e.params["layout"] for e in program.equations if e.op is layout_constraint_p}
+    if asked is None and not layout_of_result:
         return None
-    found: list[tuple[int, ...] | None] = []
+    orders: list[tuple[int, ...] | None] = []
     for i, atom in enumerate(program.outputs):
         layout = None if asked is None else asked[i]
         if layout is None or layout is Layout.AUTO:
-            layout = constrained.get(atom) if isinstance(atom, Var) else None
+            layout = layout_of_result.get(atom) if isinstance(atom, Var) else None
         what = "jit outputs with pytree key path result"
-        found.append(None if layout is None else checked_order(layout, atom.aval.shape, what))
-    return found if any(x is not None for x in found) else None
+        orders.append(None if layout is None else checked_order(layout, atom.aval.shape, what))
+    return orders if any(x is not None for x in orders) else None

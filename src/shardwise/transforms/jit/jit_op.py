@@ -31,12 +31,12 @@ def _jit_inline(eqn: Equation) -> Program:
         equations.append(Equation(sharding_constraint, (atom,), (out,), {"sharding": sharding}, eqn.source))
         return out
 
-    entered = tuple(constrain_atom(v, s) for v, s in zip(inputs, ins, strict=True))
+    entry_atoms = tuple(constrain_atom(v, s) for v, s in zip(inputs, ins, strict=True))
     results = tuple(Var(t) for t in program.out_types)
     equations.append(
         Equation(
             jit_op,
-            entered,
+            entry_atoms,
             results,
             {**eqn.params, "in_shardings": (None,) * len(ins), "out_shardings": (None,) * len(outs)},
             eqn.source,

@@ -77,8 +77,8 @@ def check_leaves(tree: Any, option: str) -> None:
                     f"A single {option} specification can map every mesh axis to at most one positional "
                     f"dimension, but {leaf} has duplicate entries for `{twice[0]}`"
                 )
-        refused = config.dialect.jit.refuses_unconstrained_shardings
-        spec = getattr(leaf, "spec", None) if refused and not isinstance(leaf, PartitionSpec) else leaf
+        refuses = config.dialect.jit.refuses_unconstrained_shardings
+        spec = getattr(leaf, "spec", None) if refuses and not isinstance(leaf, PartitionSpec) else leaf
         if isinstance(spec, PartitionSpec) and any(entry is PartitionSpec.UNCONSTRAINED for entry in spec.partitions):
             raise ValueError(
                 f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
@@ -175,10 +175,10 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str) -> Si
         )
         if not same or sharding.memory_kind != sig.sharding.memory_kind:
             shape = f"{sig.aval.dtype.name}[{','.join(map(str, sig.aval.shape))}]"
-            called, form = config.dialect.jit.name, config.dialect.jit.argument_form_text
+            api_name, form = config.dialect.jit.name, config.dialect.jit.argument_form_text
             raise ValueError(
-                f"Sharding passed to {called} does not match the sharding on the respective arg. "
-                f"Got {called} sharding: {sharding},\narg sharding: {sig.sharding} for arg {name} with arg "
+                f"Sharding passed to {api_name} does not match the sharding on the respective arg. "
+                f"Got {api_name} sharding: {sharding},\narg sharding: {sig.sharding} for arg {name} with arg "
                 f"{form}: {shape}. Move the argument there with device_put, or drop its in_shardings entry."
             )
     return signature(aval, sharding, True, varies=free_axes(sharding.tiling(aval.ndim)) if sig.varies else ())

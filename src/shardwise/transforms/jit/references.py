@@ -68,8 +68,8 @@ class EarlierTrace:
         """The trace of a compiled function that ended with an error, for the form with the references that the error names."""
         tree, count, outputs = traced.out_tree, len(error.references), traced.program.outputs
         of_form = form.over is not None
-        known = len(tree_unflatten(tree, [0] * tree.num_leaves)[1]) if of_form else 0
-        pairs = enumerate(zip(outputs[len(outputs) - count :], traced.program.inputs[-count:], strict=True), known)
+        own_count = len(tree_unflatten(tree, [0] * tree.num_leaves)[1]) if of_form else 0
+        pairs = enumerate(zip(outputs[len(outputs) - count :], traced.program.inputs[-count:], strict=True), own_count)
         return cls(
             form.over or form.over_values(),
             (*form.closed, *error.references),
@@ -90,14 +90,16 @@ class EarlierTrace:
         consts, own = program.inputs[: program.num_consts], program.inputs[program.num_consts :]
         new = len(own) - self.count
         first = new - self.named
-        ordered = (*own[:first], *own[new:], *own[first:new])
-        if tuple(v.aval for v in ordered) != tuple(types):
+        ordered_inputs = (*own[:first], *own[new:], *own[first:new])
+        if tuple(v.aval for v in ordered_inputs) != tuple(types):
             return None
         form.written.update(self.written)
         tree = self.traced.out_tree
         result = tree_unflatten(tree, [0] * tree.num_leaves)
         result, last = result if self.of_form else (result, [])
-        whole = Program((*consts, *ordered), program.equations, program.outputs, program.num_consts, program.name)
+        whole = Program(
+            (*consts, *ordered_inputs), program.equations, program.outputs, program.num_consts, program.name
+        )
         out_tree = tree_structure((result, [0] * (len(last) + self.count)))
         return replace(self.traced, program=whole, in_tree=in_tree, out_tree=out_tree, names=tuple(names))
 
@@ -146,8 +148,8 @@ def pass_references(
         ValueError: one reference occurs twice.
     """
     trees = open_views(([args[i] for i in dynamic], kwargs))
-    found = [x for x in tree_leaves(trees) if is_reference(x)]
-    check_distinct(found, closed, TracedArguments(fun, "jit", args, kwargs))
+    references = [x for x in tree_leaves(trees) if is_reference(x)]
+    check_distinct(references, closed, TracedArguments(fun, "jit", args, kwargs))
     eager = is_eager()
 
     def value_of(x: Any) -> Any:
@@ -157,11 +159,11 @@ def pass_references(
     positional = list(args)
     for i, value in zip(dynamic, values, strict=True):
         positional[i] = value
-    return positional, keywords, found
+    return positional, keywords, references
 
 
 def without_passed(tree: Any) -> Any:
-    """A tree that is built as `pass_references` arguments are, with what stands in place of the references' arrays."""
+    """A tree in the form of `pass_references`, with each reference replaced by the value that stands for its array."""
     return tree_map(
         lambda x: x.value if isinstance(x, _PassedReference) else x,
         tree,
@@ -194,13 +196,13 @@ def over_values(
     """
 
     def with_values(*args: Any, **kwargs: Any) -> tuple[Any, list[Array]]:
-        made: list[Reference] = []
+        new_references: list[Reference] = []
 
         def enter_value(x: Any) -> Any:
             if not isinstance(x, _PassedReference):
                 return x
-            made.append(x.kind(x.value))
-            return made[-1]
+            new_references.append(x.kind(x.value))
+            return new_references[-1]
 
         values_of_closed: Sequence[Array] = ()
         own = args
@@ -211,12 +213,12 @@ def over_values(
             {i: a for i, a in enumerate(own) if i not in static},
             {k: v for k, v in kwargs.items() if k not in chosen.static_names},
         )
-        values, named = closed_views(tree_map(enter_value, trees, is_leaf=lambda x: isinstance(x, _PassedReference)))
+        values, keywords = closed_views(tree_map(enter_value, trees, is_leaf=lambda x: isinstance(x, _PassedReference)))
         positional = [values.get(i, a) for i, a in enumerate(own)]
         with hold_references(closed, values_of_closed):
-            first = [r.held() for r in (*made, *closed)]
-            result = fun(*positional, **{**kwargs, **named})
-            last = [r.held() for r in (*made, *closed)]
+            first = [r.held() for r in (*new_references, *closed)]
+            result = fun(*positional, **{**kwargs, **keywords})
+            last = [r.held() for r in (*new_references, *closed)]
             written.update(i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a is not b)
             return result, last
 
@@ -261,31 +263,31 @@ class OverValues:
     ) -> tuple[Any, list[Any], dict[str, Any], list[Reference]]:
         """The compiled function of values, its arguments by position and by name, and the references."""
         chosen, outs = self._options.args, self._options.out_shardings
-        named = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
-        positional, keywords, references = pass_references(self._fun, args, dynamic, named, closed)
-        donated = {*from_beginning(chosen.donate_nums, len(args)), *held_wholly(args, static)}
+        traced_kwargs = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
+        positional, keywords, references = pass_references(self._fun, args, dynamic, traced_kwargs, closed)
+        donated_args = {*from_beginning(chosen.donate_nums, len(args)), *held_wholly(args, static)}
         if closed:
             eager = is_eager()
             positional.append([r.take_array() if eager else r.held() for r in closed])
-            donated.add(len(args))
+            donated_args.add(len(args))
         references += closed
-        kept = None if outs is UNSPECIFIED else tuple([committed_sharding(r.held()) for r in references])
-        key = (tuple(sorted(donated)), kept, len(args) if closed else -1, *map(id, closed))
+        kept_shardings = None if outs is UNSPECIFIED else tuple([committed_sharding(r.held()) for r in references])
+        key = (tuple(sorted(donated_args)), kept_shardings, len(args) if closed else -1, *map(id, closed))
         form = self._forms.get(key)
         if form is None:
-            selection = replace(chosen, donate_nums=tuple(sorted(donated)), static_nums=tuple(static))
+            selection = replace(chosen, donate_nums=tuple(sorted(donated_args)), static_nums=tuple(static))
             options = replace(self._options, args=selection)
-            if kept is not None:
-                options = replace(options, out_shardings=(outs, list(kept)))
+            if kept_shardings is not None:
+                options = replace(options, out_shardings=(outs, list(kept_shardings)))
             ins = options.in_shardings
             if closed and ins is not UNSPECIFIED and ins is not None:
                 given = tuple(ins) if isinstance(ins, (tuple, list)) else (ins,) * len(dynamic)
                 options = replace(options, in_shardings=(*given, None))
-            written: set[int] = set()
+            written_places: set[int] = set()
             chosen = replace(chosen, static_nums=tuple(static))
-            form = self._compiled(over_values(self._fun, chosen, closed, written), options)
+            form = self._compiled(over_values(self._fun, chosen, closed, written_places), options)
             form.over = self
-            form.written = written
+            form.written = written_places
             form.closed = tuple(closed)
             self._forms[key] = form
         return form, positional, {**kwargs, **keywords}, references
@@ -319,14 +321,14 @@ class OverValues:
         key = _positional_key(args, leaves)
         if key is None:
             return None
-        closed = self._closed.get(key, ())
-        if len(references) + len(closed) > 1:
-            check_distinct(references, closed, TracedArguments(self._fun, "jit", args))
-        references += closed
-        if closed:
-            held: list[Any] = [r.take_array() for r in closed]
-            leaves += held
-            key = (*key, *[x._sig for x in held])
+        closed_references = self._closed.get(key, ())
+        if len(references) + len(closed_references) > 1:
+            check_distinct(references, closed_references, TracedArguments(self._fun, "jit", args))
+        references += closed_references
+        if closed_references:
+            state_arrays: list[Any] = [r.take_array() for r in closed_references]
+            leaves += state_arrays
+            key = (*key, *[x._sig for x in state_arrays])
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -356,6 +358,8 @@ class OverValues:
                     key = (*key, *[x._sig for x in positional[-1]])
                 self._entries[key] = entry
         for i, (reference, value) in enumerate(zip(references, last, strict=True)):
-            if i in form.written or is_eager():  # what a map or a derivative makes of the others is no write
+            if (
+                i in form.written or is_eager()
+            ):  # a map or a derivative also returns the others' arrays, which are not written
                 reference.replace(value)
         return result

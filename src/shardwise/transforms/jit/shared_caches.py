@@ -55,6 +55,6 @@ def clear_caches() -> None:
         for fast, traces in by_options.values():
             fast.clear()
             traces.clear()
-    for compiled in list(_jitted_functions):
-        compiled.clear_cache()
+    for jitted_function in list(_jitted_functions):
+        jitted_function.clear_cache()
     caches.clear()

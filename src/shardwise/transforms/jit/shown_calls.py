@@ -58,10 +58,10 @@ def shown_call(static: str = "", *, name: str | None = None) -> Callable[[F], F]
         static: the names of the parameters that are no operands of the call, separated by spaces.
         name: of the function that JAX compiles.
     """
-    fixed = frozenset(static.split())
+    static_names = frozenset(static.split())
 
     def decorate(fun: F) -> F:
-        called = name or name_of(fun)
+        shown_name = name or name_of(fun)
         parameters: list[inspect.Signature] = []  # made when it is needed
 
         @wraps(fun)
@@ -74,7 +74,7 @@ def shown_call(static: str = "", *, name: str | None = None) -> Callable[[F], F]
                 bound = parameters[0].bind(*args, **kwargs)
             except TypeError:  # the function says what is wrong with them
                 return fun(*args, **kwargs)
-            return _call_shown(fun, called, fixed, bound)
+            return _call_shown(fun, shown_name, static_names, bound)
 
         return call  # type: ignore[return-value]
 
@@ -93,21 +93,21 @@ def _call_shown(fun: Callable[..., Any], called: str, fixed: frozenset[str], bou
         return fun(*bound.args, **bound.kwargs)
     try:
         key = (fun, called, tuple(operands), exact_items(settings))
-        compiled = _compiled_calls.get(key)
+        compiled_function = _compiled_calls.get(key)
     except TypeError:  # a setting that does not hash
         return fun(*bound.args, **bound.kwargs)
-    if compiled is None:
+    if compiled_function is None:
         names, signature = tuple(operands), bound.signature
 
         def on_operands(*values: Any) -> Any:
             arguments = {**settings, **dict(zip(names, values, strict=True))}
-            ordered = {k: arguments[k] for k in signature.parameters if k in arguments}
-            full = inspect.BoundArguments(signature, ordered)  # pyright: ignore[reportArgumentType]
+            ordered_arguments = {k: arguments[k] for k in signature.parameters if k in arguments}
+            full = inspect.BoundArguments(signature, ordered_arguments)  # pyright: ignore[reportArgumentType]
             return fun(*full.args, **full.kwargs)
 
         on_operands.__name__ = on_operands.__qualname__ = called
-        compiled = _compiled_calls[key] = jit(on_operands)
-    return compiled(*operands.values())
+        compiled_function = _compiled_calls[key] = jit(on_operands)
+    return compiled_function(*operands.values())
 
 
 _NUMBERS = (bool, int, float, complex, np.ndarray, np.generic)

@@ -48,16 +48,18 @@ def trace_call(wrapped: JitWrapped[..., Any], args: tuple[Any, ...], kwargs: dic
     try:
         call = bind_abstract(wrapped, args, kwargs)
         sigs = [_leaf_signature(x) for x in call.leaves]
-        traced, placed, outs = wrapped.prepare(call, sigs)
+        traced_call, placed_sigs, outs = wrapped.prepare(call, sigs)
     except (ReferenceArgument, UndeclaredReferenceError) as error:
         if wrapped.over is not None:
             raise
-        closed, recorded = (
+        closed_references, recorded_call = (
             (error.references, error.recorded) if isinstance(error, UndeclaredReferenceError) else ((), None)
         )
         args, kwargs = references_made((args, kwargs))
-        return call_closing_over(closed, lambda closed: _trace_over_values(wrapped, args, kwargs, closed), recorded)
-    return Traced(wrapped, call, sigs, placed, traced, outs)
+        return call_closing_over(
+            closed_references, lambda closed: _trace_over_values(wrapped, args, kwargs, closed), recorded_call
+        )
+    return Traced(wrapped, call, sigs, placed_sigs, traced_call, outs)
 
 
 def _trace_over_values(
@@ -65,9 +67,9 @@ def _trace_over_values(
 ) -> Traced:
     """The trace of a call with references, as a function of their arrays."""
     form, positional, keywords, _ = wrapped.bound_over_values(args, kwargs, closed)
-    traced = trace_call(form, tuple(positional), keywords)
-    traced.over = ReferencePassing(tuple(closed))
-    return traced
+    traced_stage = trace_call(form, tuple(positional), keywords)
+    traced_stage.over = ReferencePassing(tuple(closed))
+    return traced_stage
 
 
 class Traced(Stage):
@@ -127,8 +129,10 @@ class Traced(Stage):
         """
         devices = None
         if lowering_platforms is not None:
-            named = self._wrapped._asked.named_devices(self._sigs, self._wrapped._asked.of_arguments(self._call))
-            devices = platform_devices(lowering_platforms, named, self._wrapped._asked.abstract(self._call))
+            named_devices = self._wrapped._asked.named_devices(
+                self._sigs, self._wrapped._asked.of_arguments(self._call)
+            )
+            devices = platform_devices(lowering_platforms, named_devices, self._wrapped._asked.abstract(self._call))
         return Lowered(self, self.compiled_entry(devices))
 
     def compiled_entry(
@@ -164,11 +168,11 @@ class Lowered(Stage):
         """The results' types, as a tree; those on explicit axes have the shardings of the mesh in use."""
         if not config.dialect.jit.out_info_is_struct:
             return super().out_info
-        placed = [
+        out_shardings = [
             s.sharding if chosen is None and t.mesh is not None and t.mesh.explicit_axes else chosen
             for t, chosen, s in zip(self._out_avals, self._chosen, self._entry.executable.out_sigs, strict=True)
         ]
-        return self._as_results(list(map(strong_struct, self._out_avals, placed)))
+        return self._as_results(list(map(strong_struct, self._out_avals, out_shardings)))
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program with the layout of every value; the first line is the mesh. `debug_info` adds source lines."""

@@ -202,9 +202,11 @@ class JitWrapped(Generic[P, R]):
         def call(closed: Sequence[Any]) -> Any:
             return self.over_values().call(args, kwargs, *self._split(len(args)), closed)
 
-        taken = close_over(open_views((args, kwargs))) if BY_IDENTITY.get() else None
+        closure = close_over(open_views((args, kwargs))) if BY_IDENTITY.get() else None
         return (
-            call_closing_over(closed, call, recorded) if taken is None else self.over_values().call_by_identity(*taken)
+            call_closing_over(closed, call, recorded)
+            if closure is None
+            else self.over_values().call_by_identity(*closure)
         )
 
     def bound_over_values(self, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Any]) -> Any:
@@ -232,12 +234,12 @@ class JitWrapped(Generic[P, R]):
 
     def _split(self, count: int) -> tuple[list[int], list[int]]:
         """The static and the dynamic positions among `count` positional arguments."""
-        found = self._splits.get(count)
-        if found is None:
+        split = self._splits.get(count)
+        if split is None:
             nums = {n % count if -count <= n < 0 else n for n in self._options.args.static_nums}
             static = [i for i in range(count) if i in nums]
-            found = self._splits[count] = static, [i for i in range(count) if i not in nums]
-        return found
+            split = self._splits[count] = static, [i for i in range(count) if i not in nums]
+        return split
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
         """The key of a call's compiled entry, and the call's leaves; (None, []) if an argument is invalid."""
@@ -257,13 +259,13 @@ class JitWrapped(Generic[P, R]):
             flat = [*args, *[kwargs[k] for k in names]]
             form = (len(args), *names)
         try:
-            found = key_leaves(flat)
-            if found is None:
-                found = leaves, sigs = [], []
+            leaves_and_sigs = key_leaves(flat)
+            if leaves_and_sigs is None:
+                leaves_and_sigs = leaves, sigs = [], []
                 form = form, *[keyed_tree(x, leaves, sigs) for x in flat]
         except (TypeError, OverflowError):  # binding the arguments raises the error, with the argument's path
             return None, []
-        leaves, sigs = found
+        leaves, sigs = leaves_and_sigs
         return (context_token(), form, statics, *sigs), leaves
 
     # -- arguments -------------------------------------------------------------------------------------------------------------
@@ -276,21 +278,21 @@ class JitWrapped(Generic[P, R]):
     def _trace(self, call: BoundCall, types: Sequence[ShapedArray], meshes: tuple[Any, ...] = ()) -> TracedCall:
         """The trace for arguments of these types on these meshes."""
         key = (context_token(), call.in_tree, call.statics, meshes, *types)
-        traced = self._traces.get(key)
-        if traced is None:
+        traced_call = self._traces.get(key)
+        if traced_call is None:
             if config.jax_explain_cache_misses:
                 _log(explain_miss(self._fun, call, key, self._traces))
             try:
-                traced = self._earlier_trace(call, types) or self._trace_new(call, types)
+                traced_call = self._earlier_trace(call, types) or self._trace_new(call, types)
             except UndeclaredReferenceError as error:
                 if all(r.made_eagerly for r in error.references):
                     self._traces[key] = error.references
                 raise
-            if traced.cacheable:
-                self._traces[key] = traced
-        if isinstance(traced, tuple):
-            raise UndeclaredReferenceError(traced)
-        return traced
+            if traced_call.cacheable:
+                self._traces[key] = traced_call
+        if isinstance(traced_call, tuple):
+            raise UndeclaredReferenceError(traced_call)
+        return traced_call
 
     def _earlier_trace(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall | None:
         """The trace of another form of the function, if it found this form's references."""
@@ -318,8 +320,8 @@ class JitWrapped(Generic[P, R]):
             return [as_result(leaf) for leaf in leaves]
 
         start = time.perf_counter()
-        recording = recording_trace(name)
-        recording.declares_reads = True
+        recorder = recording_trace(name)
+        recorder.declares_reads = True
 
         def make_traced(program: Program, consts: Sequence[Any]) -> TracedCall:
             record_event_duration_secs(TRACE_EVENT, time.perf_counter() - start, fun_name=name)
@@ -328,31 +330,31 @@ class JitWrapped(Generic[P, R]):
             return TracedCall(kept_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
 
         try:
-            return make_traced(*trace_program(flat, types, name, names, recording))
+            return make_traced(*trace_program(flat, types, name, names, recorder))
         except UndeclaredReferenceError as error:
-            if error.recorded is not None and error.recorded[0] is recording:
+            if error.recorded is not None and error.recorded[0] is recorder:
                 error.recorded = EarlierTrace.of(self, error, make_traced(*error.recorded[1:]), call)
             raise
 
     def _call_traced(self, call: BoundCall) -> Any:
         """The call inside another trace: a call equation in the outer program, or the body itself if `inline`."""
         types = [x.aval for x in call.leaves]
-        traced = self._trace(call, types)
-        leaves = with_placeholders(call.leaves, traced)
+        traced_call = self._trace(call, types)
+        leaves = with_placeholders(call.leaves, traced_call)
         if self._options.inline:
-            outs = eval_program(traced.program, [*traced.consts, *leaves])
+            outs = eval_program(traced_call.program, [*traced_call.consts, *leaves])
         else:
-            ins, outs_wanted = self._asked.of(call, traced)
+            ins, outs_wanted = self._asked.of(call, traced_call)
             outs = bind(
                 jit_op,
-                *traced.consts,
+                *traced_call.consts,
                 *leaves,
-                program=traced.program,
-                name=traced.program.name,
-                in_shardings=(None,) * len(traced.consts) + tuple(ins),
+                program=traced_call.program,
+                name=traced_call.program.name,
+                in_shardings=(None,) * len(traced_call.consts) + tuple(ins),
                 out_shardings=tuple(outs_wanted),
             )
-        return tree_unflatten(traced.out_tree, outs)
+        return tree_unflatten(traced_call.out_tree, outs)
 
     # -- shardings ---------------------------------------------------------------------------------------------------------------
 
@@ -378,18 +380,20 @@ class JitWrapped(Generic[P, R]):
         if any(s is not None for s in ins):
             names = argument_names(self._fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
             if self._options.device is None:
-                placed = [placed_signature(s, sh, n) for s, sh, n in zip(sigs, ins, names, strict=True)]
+                placed_sigs = [placed_signature(s, sh, n) for s, sh, n in zip(sigs, ins, names, strict=True)]
             else:
-                placed = [_on_device(s, sh) for s, sh in zip(sigs, ins, strict=True)]
+                placed_sigs = [_on_device(s, sh) for s, sh in zip(sigs, ins, strict=True)]
         else:
-            placed = list(sigs)
-        meshes = tuple(s.sharding.mesh.abstract_mesh if isinstance(s.sharding, NamedSharding) else None for s in placed)
-        traced = self._trace(call, [s.aval for s in placed], meshes if any(meshes) else ())
-        _, outs = self._asked.of(call, traced)
+            placed_sigs = list(sigs)
+        meshes = tuple(
+            s.sharding.mesh.abstract_mesh if isinstance(s.sharding, NamedSharding) else None for s in placed_sigs
+        )
+        traced_call = self._trace(call, [s.aval for s in placed_sigs], meshes if any(meshes) else ())
+        _, outs = self._asked.of(call, traced_call)
         if self._options.device is not None:  # also where no argument says so
             there: list[Sharding | None] = [SingleDeviceSharding(self._options.device)]
             outs = there * len(outs)
-        return traced, placed, [over_devices(s, devices) for s in outs] if abstract else outs
+        return traced_call, placed_sigs, [over_devices(s, devices) for s in outs] if abstract else outs
 
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
 
@@ -439,6 +443,6 @@ def _log(message: str) -> None:
 
 def wrap(fun: Callable[P, R], options: JitOptions) -> JitWrapped[P, R]:
     """The `JitWrapped` of `fun` with these options; `clear_caches` clears its caches."""
-    wrapped = JitWrapped(fun, options)
-    clear_with_all(wrapped)
-    return wrapped
+    jit_function = JitWrapped(fun, options)
+    clear_with_all(jit_function)
+    return jit_function

@@ -129,8 +129,8 @@ class custom_partitioning:
                 return self(*given)
         if is_eager():
             return self.fun(*given)
-        fixed = {i % len(given): given[i] for i in self.static_argnums if -len(given) <= i < len(given)}
-        leaves, in_tree = tree_flatten(tuple(x for i, x in enumerate(given) if i not in fixed))
+        static_args = {i % len(given): given[i] for i in self.static_argnums if -len(given) <= i < len(given)}
+        leaves, in_tree = tree_flatten(tuple(x for i, x in enumerate(given) if i not in static_args))
         values = [as_array(leaf) for leaf in leaves]
         out_tree: PyTreeDef | None = None
 
@@ -138,7 +138,7 @@ class custom_partitioning:
             nonlocal out_tree
             dynamic = iter(tree_unflatten(in_tree, list(inner)))
             outs, out_tree = tree_flatten(
-                self.fun(*[fixed[i] if i in fixed else next(dynamic) for i in range(len(given))])
+                self.fun(*[static_args[i] if i in static_args else next(dynamic) for i in range(len(given))])
             )
             return [as_array(o) for o in outs]
 
@@ -148,7 +148,7 @@ class custom_partitioning:
                 f"{self.name}, a function with custom_partitioning, uses arrays that are not among its arguments. Pass them."
             )
         assert out_tree is not None
-        call = _Call(self, tuple(fixed[i] for i in sorted(fixed)), in_tree, out_tree)
+        call = _Call(self, tuple(static_args[i] for i in sorted(static_args)), in_tree, out_tree)
         return tree_unflatten(out_tree, bind(custom_partitioning_op, *values, program=program, call=call))
 
 
@@ -222,12 +222,12 @@ def _partition(region: Any, eqn: Equation) -> None:
     mesh: Mesh = eqn.params["mesh"]
     in_types, out_types = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
     in_dims = [dims or ((),) * t.ndim for (_, dims), t in zip(read, in_types, strict=True)]
-    told = functools.partial(_sharding_for_rule, mesh, owner.decode)
-    args = call.structs(call.in_tree, in_types, [told(d) for d in in_dims])
-    asked = [region.placements.get(v, ((),) * v.aval.ndim) for v in eqn.outputs]
+    sharding_of = functools.partial(_sharding_for_rule, mesh, owner.decode)
+    args = call.structs(call.in_tree, in_types, [sharding_of(d) for d in in_dims])
+    out_layouts = [region.placements.get(v, ((),) * v.aval.ndim) for v in eqn.outputs]
     if owner.rule is None:
-        asked = _infer_layouts(call, mesh, args, out_types, asked, grid)
-    results = call.structs(call.out_tree, out_types, [told(d) for d in asked])
+        out_layouts = _infer_layouts(call, mesh, args, out_types, out_layouts, grid)
+    results = call.structs(call.out_tree, out_types, [sharding_of(d) for d in out_layouts])
     _, lower, out_shardings, arg_shardings = owner.partition(*call.static, mesh, args, results)
     out_dims = _dims_of(grid, mesh, out_shardings, out_types)
     atoms = [
@@ -237,19 +237,19 @@ def _partition(region: Any, eqn: Equation) -> None:
         )
     ]
     program = _lower_parts(call, mesh, lower, [a.aval for a in atoms])
-    wanted = [region.local_type(t, d) for t, d in zip(out_types, out_dims, strict=True)]
-    found = program.out_types
-    if [t.shape for t in found] != [t.shape for t in wanted] or [t.dtype for t in found] != [t.dtype for t in wanted]:
+    wanted_types = [region.local_type(t, d) for t, d in zip(out_types, out_dims, strict=True)]
+    given_types = program.out_types
+    if [(t.shape, t.dtype) for t in given_types] != [(t.shape, t.dtype) for t in wanted_types]:
         raise ValueError(
             f"Mismatch in result shapes. {owner.name}: the parts of results split as partition says are "
-            f"{[t.str_short() for t in wanted]}, but lower_fn gives {[t.str_short() for t in found]}."
+            f"{[t.str_short() for t in wanted_types]}, but lower_fn gives {[t.str_short() for t in given_types]}."
         )
     _inline_program(region, eqn, program, [(a, ((),) * a.aval.ndim) for a in atoms], out_dims)
 
 
 def _sharding_for_rule(mesh: Mesh, decode: bool, dims: DimAxes) -> NamedSharding | GSPMDSharding:
-    named = NamedSharding(mesh, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in dims]))
-    return named if decode else GSPMDSharding(mesh.device_list, named._to_xla_hlo_sharding(len(dims)))
+    named_sharding = NamedSharding(mesh, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in dims]))
+    return named_sharding if decode else GSPMDSharding(mesh.device_list, named_sharding._to_xla_hlo_sharding(len(dims)))
 
 
 def _infer_layouts(
@@ -275,14 +275,14 @@ def _dims_of(grid: Any, mesh: Mesh, shardings: Any, types: Sequence[ShapedArray]
         raise ValueError(
             f"custom_partitioning: {len(leaves)} shardings were given for {len(types)} values: {shardings}"
         )
-    sizes, found = grid.axis_sizes, []
+    sizes, layouts = grid.axis_sizes, []
     for s, t in zip(leaves, types, strict=True):
         if isinstance(s, NamedSharding) and s.mesh.shape_tuple == mesh.shape_tuple:
             dims = s.dims + ((),) * (t.ndim - len(s.dims))
-            found.append(tuple(tuple(a for a in axes if sizes.get(a, 1) > 1) for axes in dims))
+            layouts.append(tuple(tuple(a for a in axes if sizes.get(a, 1) > 1) for axes in dims))
         else:
-            found.append(grid.dims_of(s.tiling(t.ndim)))
-    return found
+            layouts.append(grid.dims_of(s.tiling(t.ndim)))
+    return layouts
 
 
 def _lower_parts(call: _Call, mesh: Mesh, lower: Callable[..., Any], types: Sequence[ShapedArray]) -> Program:

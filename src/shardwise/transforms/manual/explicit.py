@@ -73,7 +73,7 @@ def _reshard_leaf(x: Any, target: Any, era: str) -> Array:
     concrete = None
     if isinstance(target, NamedSharding) and isinstance(target.mesh, Mesh):
         concrete = NamedSharding(target.mesh, given, memory_kind=target.memory_kind)
-    named = concrete is not None
+    is_named = concrete is not None
     if concrete is None:
         mesh = get_concrete_mesh()
         if not mesh.empty and mesh.axis_names == sharding.mesh.axis_names:
@@ -81,9 +81,9 @@ def _reshard_leaf(x: Any, target: Any, era: str) -> Array:
     if isinstance(value, ArrayImpl) and is_eager():
         if concrete is None and isinstance(value.sharding, NamedSharding):
             concrete = NamedSharding(value.sharding.mesh, given)
-        _check_devices(value, concrete, named and config.dialect_of(era).explicit.reshard_changes_devices, sharding)
-        unreduced = getattr(given, "unreduced", None) or value.aval.unreduced
-        if concrete is not None and not unreduced and not sharding.mesh.auto_axes:  # those stay unchanged
+        _check_devices(value, concrete, is_named and config.dialect_of(era).explicit.reshard_changes_devices, sharding)
+        unreduced_axes = getattr(given, "unreduced", None) or value.aval.unreduced
+        if concrete is not None and not unreduced_axes and not sharding.mesh.auto_axes:  # those stay unchanged
             value._check_alive()
             return value if value.sharding == concrete else place(value, concrete)
         return jit(lambda v: bind(reshard_op, v, sharding=sharding, concrete=concrete))(value)
@@ -179,12 +179,12 @@ def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: 
     @wraps(f)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         spellings = rules.out_sharding_keywords
-        wanted = _pop_sharding(kwargs, spellings, given)
+        wanted_sharding = _pop_sharding(kwargs, spellings, given)
         values = [as_array(leaf) for leaf in tree_flatten((args, kwargs))[0]]
-        mesh = _mesh_of(values, None if wanted is _NOT_GIVEN else wanted)
+        mesh = _mesh_of(values, None if wanted_sharding is _NOT_GIVEN else wanted_sharding)
         if mesh.empty:
             return f(*args, **kwargs)
-        if wanted is _NOT_GIVEN or wanted is None:
+        if wanted_sharding is _NOT_GIVEN or wanted_sharding is None:
             raise TypeError(
                 f"Missing required keyword argument: '{spellings[-1]}'. auto_axes needs it to type the results: give it to "
                 "auto_axes or to the call."
@@ -195,10 +195,10 @@ def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: 
             return f(*args, **kwargs)
 
         def body(*inner_args: Any, **inner_kwargs: Any) -> Any:
-            entered = tree_map(lambda v: bind(enter_auto_op, as_array(v), axes=names), (inner_args, inner_kwargs))
+            entry_values = tree_map(lambda v: bind(enter_auto_op, as_array(v), axes=names), (inner_args, inner_kwargs))
             with use_abstract_mesh(mesh.update_axis_types(dict.fromkeys(names, AxisType.Auto))):
-                out = f(*entered[0], **entered[1])
-            return _reshard_results(out, wanted, mesh, era)
+                out = f(*entry_values[0], **entry_values[1])
+            return _reshard_results(out, wanted_sharding, mesh, era)
 
         return _run(body, args, kwargs)
 
@@ -246,13 +246,13 @@ def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_shardin
     @wraps(f)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         spellings = rules.in_sharding_keywords
-        wanted = _pop_sharding(kwargs, spellings, given)
+        wanted_sharding = _pop_sharding(kwargs, spellings, given)
         mesh = get_abstract_mesh()
         if mesh.empty:
             raise ValueError(
                 f"explicit_axes needs a mesh in context: call it under {config.dialect_of(era).meshes.entered_by}(mesh)."
             )
-        if wanted is _NOT_GIVEN:
+        if wanted_sharding is _NOT_GIVEN:
             raise TypeError(
                 f"Missing required keyword argument: '{spellings[-1]}'. explicit_axes needs it to type the arguments."
             )
@@ -263,11 +263,13 @@ def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_shardin
         def body(*inner: Any) -> Any:
             leaves, tree = tree_flatten(inner)
             targets = (
-                [wanted] * len(leaves) if _is_target(wanted) else broadcast_prefix(wanted, inner, is_leaf=_is_target)
+                [wanted_sharding] * len(leaves)
+                if _is_target(wanted_sharding)
+                else broadcast_prefix(wanted_sharding, inner, is_leaf=_is_target)
             )
             with use_abstract_mesh(inside):
-                typed = [_place_leaf(leaf, target, inside) for leaf, target in zip(leaves, targets, strict=True)]
-                out = f(*tree_unflatten(tree, typed), **kwargs)
+                typed_leaves = [_place_leaf(leaf, target, inside) for leaf, target in zip(leaves, targets, strict=True)]
+                out = f(*tree_unflatten(tree, typed_leaves), **kwargs)
             return tree_map(lambda v: bind(enter_auto_op, as_array(v), axes=left) if left else as_array(v), out)
 
         return _run(body, args, {})

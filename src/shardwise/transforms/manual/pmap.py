@@ -145,9 +145,9 @@ class PmapWrapped:
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and lower for these arguments. Compiled from it, results carry NamedShardings over the hidden mesh."""
-        traced = self.trace(*args, **kwargs)
+        traced_stage = self.trace(*args, **kwargs)
         with use_mesh(self._bind(args, kwargs).mesh):
-            return traced.lower()
+            return traced_stage.lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The result's tree of ShapeDtypeStructs."""
@@ -167,8 +167,10 @@ class PmapWrapped:
         axes = self._flat_in_axes(dynamic, kwargs, nums)
         names = argument_names(self._fun, args, kwargs, tuple(nums))
         size = self._axis_size(leaves, axes, names)
-        ranked = tuple(a if a is None else a % x.ndim for a, x in zip(axes, leaves, strict=True))
-        return PmapCall(dynamic, kwargs, statics, ranked, mapped_mesh(self._options.name, self._options.devices, size))
+        axis_of_leaf = tuple(a if a is None else a % x.ndim for a, x in zip(axes, leaves, strict=True))
+        return PmapCall(
+            dynamic, kwargs, statics, axis_of_leaf, mapped_mesh(self._options.name, self._options.devices, size)
+        )
 
     def _statics(self, args: tuple[Any, ...]) -> tuple[tuple[tuple[int, StaticValue], ...], tuple[Any, ...]]:
         """The static arguments with their positions, and the others."""
@@ -208,25 +210,25 @@ class PmapWrapped:
             if axis is None:
                 continue
             if not -x.ndim <= axis < x.ndim:
-                needed = axis + 1 if axis >= 0 else -axis
+                needed_rank = axis + 1 if axis >= 0 else -axis
                 raise ValueError(
                     f"pmap was requested to map its argument {name} along axis {axis}, which implies that its rank should be at "
-                    f"least {needed}, but is only {x.ndim} (its shape is {x.shape}). Give in_axes=None for whole arguments."
+                    f"least {needed_rank}, but is only {x.ndim} (its shape is {x.shape}). Give in_axes=None for whole arguments."
                 )
-            shown = f"axis {axis} of argument {name} of type {x.dtype.name}[{','.join(map(str, x.shape))}]"
-            sizes.setdefault(x.shape[axis], []).append(shown)
+            leaf_text = f"axis {axis} of argument {name} of type {x.dtype.name}[{','.join(map(str, x.shape))}]"
+            sizes.setdefault(x.shape[axis], []).append(leaf_text)
         if len(sizes) > 1:
-            listed = ";\n".join(
+            sizes_text = ";\n".join(
                 f"  * one axis had size {n}: {where[0]}"
                 if len(where) == 1
                 else f"  * {len(where)} axes had size {n}, as {where[0]}"
                 for n, where in sizes.items()
             )
-            raise ValueError(f"pmap got inconsistent sizes for array axes to be mapped:\n{listed}")
+            raise ValueError(f"pmap got inconsistent sizes for array axes to be mapped:\n{sizes_text}")
         (size,) = sizes
-        wanted = self._options.axis_size
-        if wanted is not None and wanted != size:
-            raise ValueError(f"Specified axis_size {wanted} doesn't match received axis_size {size}.")
+        wanted_size = self._options.axis_size
+        if wanted_size is not None and wanted_size != size:
+            raise ValueError(f"Specified axis_size {wanted_size} doesn't match received axis_size {size}.")
         return size
 
     # -- the mapped function ---------------------------------------------------------------------------------------------------
@@ -252,8 +254,8 @@ class PmapWrapped:
             return self._fun(*own_args, **own_kwargs)
 
         leaves, tree = tree_flatten((call.args, call.kwargs))
-        stacked = tree_map(lambda a: 0 if a is None else a, self._options.out_axes, is_leaf=_is_none)
-        result = vmap(inner, call.axes, stacked, axis_name=self._options.axis_name, axis_size=size)(*leaves)
+        stack_axes = tree_map(lambda a: 0 if a is None else a, self._options.out_axes, is_leaf=_is_none)
+        result = vmap(inner, call.axes, stack_axes, axis_name=self._options.axis_name, axis_size=size)(*leaves)
         outs, out_tree = tree_flatten(result)
         axes = self._flat_out_axes(result)
         first = [x if a is not None else index_in_dim(x, 0, 0, keepdims=False) for x, a in zip(outs, axes, strict=True)]
@@ -263,16 +265,16 @@ class PmapWrapped:
         key = (call.axes, call.statics, call.mesh, tuple(call.kwargs), len(call.args))
         inner = self._compiled.get(key)
         if inner is None:
-            donated = self._donated_positions(len(call.args) + len(call.statics), {i for i, _ in call.statics})
-            mapped = self._map_slices(call)
-            chosen = select_arguments(mapped, None, None, donated, None)
-            inner = self._compiled[key] = wrap(mapped, JitOptions(args=chosen, asked_for=True))
+            donated_places = self._donated_positions(len(call.args) + len(call.statics), {i for i, _ in call.statics})
+            mapped_slices = self._map_slices(call)
+            chosen = select_arguments(mapped_slices, None, None, donated_places, None)
+            inner = self._compiled[key] = wrap(mapped_slices, JitOptions(args=chosen, asked_for=True))
         return inner
 
     def _donated_positions(self, count: int, static: set[int]) -> tuple[int, ...]:
-        donated = {n % count for n in self._options.donate_nums if -count <= n < count}
-        kept = [i for i in range(count) if i not in static]
-        return tuple(kept.index(i) for i in sorted(donated) if i in kept)
+        donated_args = {n % count for n in self._options.donate_nums if -count <= n < count}
+        dynamic_args = [i for i in range(count) if i not in static]
+        return tuple(dynamic_args.index(i) for i in sorted(donated_args) if i in dynamic_args)
 
     def _map_slices(self, call: PmapCall) -> Callable[..., Any]:
         """The function of whole arrays that maps `fun` over their slices."""
@@ -336,13 +338,13 @@ class PmapWrapped:
         """The compiled function for arguments like these."""
         with use_mesh(call.mesh):
             placed_args, placed_kwargs = self._place_arguments(call)
-            traced = self._inner(call).trace(*placed_args, **placed_kwargs)
-            entry = traced.lower()._entry
-        guard_moves(traced.fun_name, tree_leaves((call.args, call.kwargs)), tuple(call.mesh.devices.flat))
+            traced_stage = self._inner(call).trace(*placed_args, **placed_kwargs)
+            entry = traced_stage.lower()._entry
+        guard_moves(traced_stage.fun_name, tree_leaves((call.args, call.kwargs)), tuple(call.mesh.devices.flat))
         sigs = [x._sig for x in tree_leaves((placed_args, placed_kwargs))]
-        wanted, count = self._options.out_axes, len(entry.executable.out_sigs)
-        one = wanted is None or isinstance(wanted, int)  # a user's class need not be made of types
-        axes = [wanted] * count if one else self._flat_out_axes(traced.out_avals)
+        wanted_axes, count = self._options.out_axes, len(entry.executable.out_sigs)
+        one = wanted_axes is None or isinstance(wanted_axes, int)  # a user's class need not be made of types
+        axes = [wanted_axes] * count if one else self._flat_out_axes(traced_stage.out_avals)
         outs = [out_signature(s, a, call.mesh) for s, a in zip(entry.executable.out_sigs, axes, strict=True)]
         return Ready(entry, sigs, outs)
 
@@ -374,8 +376,10 @@ class Ready:
 
     def run(self, values: Sequence[Any]) -> Any:
         """The results for these argument leaves."""
-        placed = [x if x._sig is sig else lay_out_argument(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)]
-        result = self.entry.call(placed)
+        placed_values = [
+            x if x._sig is sig else lay_out_argument(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)
+        ]
+        result = self.entry.call(placed_values)
         for i, usable in self.entry.donated:
             if usable:
                 values[i].delete()
@@ -456,5 +460,5 @@ def pmap(
         check_backend(backend)
     chosen = None if devices is None else tuple(devices)
     static = as_nums(static_broadcasted_argnums, "static_broadcasted_argnums")
-    donated = as_nums(donate_argnums, "donate_argnums")
-    return PmapWrapped(fun, PmapOptions(axis_name, in_axes, out_axes, static, chosen, axis_size, donated))
+    donated_nums = as_nums(donate_argnums, "donate_argnums")
+    return PmapWrapped(fun, PmapOptions(axis_name, in_axes, out_axes, static, chosen, axis_size, donated_nums))

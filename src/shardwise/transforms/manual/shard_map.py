@@ -78,34 +78,38 @@ def move_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
     """`x` resharded to have its manual axes on the dims given by `dims`, if its type has them on others; other axes stay."""
     if x.aval.mesh is None:
         return x
-    typed = x.aval.mesh.explicit_axes
-    wanted = tuple(
-        tuple(a for a in own if a in typed) + tuple(a for a in axes if a not in manual)
+    explicit_axes = x.aval.mesh.explicit_axes
+    wanted_spec = tuple(
+        tuple(a for a in own if a in explicit_axes) + tuple(a for a in axes if a not in manual)
         for own, axes in zip(dims, x.aval.spec, strict=True)
     )
-    if wanted == x.aval.spec:
+    if wanted_spec == x.aval.spec:
         return x
 
-    return reshard(x, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in wanted]))
+    return reshard(x, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in wanted_spec]))
 
 
 def with_written_spec(x: Array, mesh: Any, spec: PartitionSpec, rules: Rules) -> Array:
     """`x`, a result outside of jit, with the spec written in out_specs if that is the same layout."""
     if not isinstance(x, ArrayImpl) or not isinstance(mesh, Mesh):
         return x
-    own, written = x.sharding, NamedSharding(mesh, spec)
+    own, written_sharding = x.sharding, NamedSharding(mesh, spec)
     elsewhere = not isinstance(own, NamedSharding) or own.mesh is not mesh
     if not elsewhere and not rules.results_wear_out_specs:
         return x
-    if own == written or own.device_list != written.device_list:
+    if own == written_sharding or own.device_list != written_sharding.device_list:
         return x
-    placed = own.tiling(x.ndim)
-    if placed is None or not placed.same_placement(written.tiling(x.ndim)):  # automatic axes split it too
+    own_tiling = own.tiling(x.ndim)
+    if own_tiling is None or not own_tiling.same_placement(
+        written_sharding.tiling(x.ndim)
+    ):  # automatic axes split it too
         return x
-    worn = signature(x.aval, written, x.committed)
-    if worn.form is not x._sig.form or x._sig.varies:  # another mesh may have other axes, and so has a block over it
-        return under_signature(x, worn)
-    return ArrayImpl(worn, dense=x._dense, block=x._block, origin=x._known_origin)
+    written_signature = signature(x.aval, written_sharding, x.committed)
+    if (
+        written_signature.form is not x._sig.form or x._sig.varies
+    ):  # another mesh may have other axes, and so has a block over it
+        return under_signature(x, written_signature)
+    return ArrayImpl(written_signature, dense=x._dense, block=x._block, origin=x._known_origin)
 
 
 def is_spec(x: Any) -> bool:
@@ -176,7 +180,7 @@ class ShardMap:
         """The call with references among the arguments: the body gets references to the devices' parts."""
         references = [x for x in leaves if is_reference(x)]
         check_distinct(references)
-        standing = ProxiedReferences(references)
+        proxies = ProxiedReferences(references)
         arrays = tree_unflatten(in_tree, [x.held() if is_reference(x) else x for x in leaves])
         mesh = self.resolve_mesh()
         manual = self.newly_manual(mesh)
@@ -184,7 +188,7 @@ class ShardMap:
             specs = [typed_spec(as_array(x).aval, manual) for x in tree_flatten(arrays)[0]]
         else:
             specs = self.broadcast(self.in_specs, args, "in_specs")
-        kept = [s for s, x in zip(specs, leaves, strict=True) if is_reference(x)]
+        reference_specs = [s for s, x in zip(specs, leaves, strict=True) if is_reference(x)]
 
         @wraps(self.fun)
         def body(*blocks: Any) -> Any:
@@ -193,10 +197,10 @@ class ShardMap:
                 for x, part in zip(leaves, tree_flatten(blocks)[0], strict=True)
             ]
             own = [part for part in parts if is_reference(part)]
-            return standing.run(own, lambda: self.fun(*tree_unflatten(in_tree, parts)))
+            return proxies.run(own, lambda: self.fun(*tree_unflatten(in_tree, parts)))
 
-        last, result = replace(self, fun=body, out_specs=(kept, self.out_specs))(*arrays)
-        standing.store(last)
+        last, result = replace(self, fun=body, out_specs=(reference_specs, self.out_specs))(*arrays)
+        proxies.store(last)
         return result
 
     def _call(self, args: tuple[Any, ...], leaves: list[Any], in_tree: Any, mesh: Any, manual: frozenset[str]) -> Any:
@@ -230,7 +234,7 @@ class ShardMap:
         out_dims = tuple(spec_dims(s, t.ndim) for s, t in zip(out_specs, program.out_types, strict=True))
         if self.check:
             errors.check_replication(self, mesh, manual, out_specs, out_dims, program.out_types)
-        captured = tuple(((),) * c.aval.ndim for c in consts)
+        captured_dims = tuple(((),) * c.aval.ndim for c in consts)
         outs = bind(
             shard_map_op,
             *consts,
@@ -238,7 +242,7 @@ class ShardMap:
             program=program,
             mesh=mesh,
             manual=manual,
-            in_dims=(*captured, *in_dims),
+            in_dims=(*captured_dims, *in_dims),
             out_dims=out_dims,
             out_marks=tuple(marks_of(s) for s in out_specs),
             check=self.check,
@@ -266,16 +270,16 @@ class ShardMap:
             paths = [path for i, path in enumerate(paths) if i not in static]
         errors.check_specs(self, mesh, manual, "in", specs)
         check_marks(mesh, manual, "in", specs)
-        known = tree_flatten(self.out_specs, is_leaf=is_spec)[0]
-        errors.check_specs(self, mesh, manual, "out", [spec for spec in known if isinstance(spec, PartitionSpec)])
+        spec_leaves = tree_flatten(self.out_specs, is_leaf=is_spec)[0]
+        errors.check_specs(self, mesh, manual, "out", [spec for spec in spec_leaves if isinstance(spec, PartitionSpec)])
         errors.check_in_ranks(self, specs, values, paths)
         in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)
-        matched = self.rules.inputs_match_types
+        must_match = self.rules.inputs_match_types
         inside = manual | split_by_vmaps()
-        if not self.moves and matched and inside == frozenset(mesh.axis_names) == frozenset(mesh.explicit_axes):
+        if not self.moves and must_match and inside == frozenset(mesh.axis_names) == frozenset(mesh.explicit_axes):
             errors.check_explicit_inputs(specs, in_dims, values)
-        elif self.moves or matched:
+        elif self.moves or must_match:
             values = [move_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
         return static, specs, values, in_dims
 
@@ -357,13 +361,13 @@ def make_shard_map(
             f"shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance for its second argument, "
             f"but got {mesh} of type {type(mesh)}."
         )
-    mapped = ShardMap(
+    mapped_function = ShardMap(
         f, mesh, in_specs, out_specs, manual, check, era=era, own_derivatives=own_derivatives, moves=moves
     )
 
     @wraps(f)
     def wrapper(*args: Any) -> Any:
-        return mapped(*args)
+        return mapped_function(*args)
 
     return wrapper
 

@@ -127,7 +127,7 @@ class BlockTrace(ProgramTrace):
 
         with eagerly(), body_scope(self.mesh, manual, False):
             body, _ = trace_program(stack_blocks, [v.aval for v in program.inputs], self.name)
-            captured = tuple(((),) * c.aval.ndim for c in self.captured)
+            captured_dims = tuple(((),) * c.aval.ndim for c in self.captured)
             dims = (*((a,) for a in axes), *((),) * x.aval.ndim)
         with eagerly():
             out = bind(
@@ -137,16 +137,16 @@ class BlockTrace(ProgramTrace):
                 program=body,
                 mesh=self.mesh,
                 manual=manual,
-                in_dims=(*captured, *self.in_dims),
+                in_dims=(*captured_dims, *self.in_dims),
                 out_dims=(dims,),
                 out_marks=(Marks(),),
                 check=False,
                 era=None,
             )[0]
         first = (0,) * len(axes)
-        found = {tuple(s.start or 0 for s in shard.index[: len(axes)]): shard for shard in out.addressable_shards}
-        for at in sorted(found):
-            yield at, np.asarray(found[at].data)[first]
+        shards = {tuple(s.start or 0 for s in shard.index[: len(axes)]): shard for shard in out.addressable_shards}
+        for at in sorted(shards):
+            yield at, np.asarray(shards[at].data)[first]
 
 
 def block_trace(

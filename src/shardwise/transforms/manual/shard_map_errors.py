@@ -152,10 +152,10 @@ def check_divisible(
             ways = math.prod(mesh.shape[a] for a in axes)
             if value.shape[d] % ways:
                 size = value.shape[d]
-                named = axes[0] if len(axes) == 1 else axes
+                axis_or_axes = axes[0] if len(axes) == 1 else axes
                 lines.append(
                     f"* args{path} of shape {plain_type(value.aval)} corresponds to in_specs {spec}, which maps array axis {d} (of "
-                    f"size {size}) to mesh axis {named!r} (of size {ways}), but {ways} does not evenly divide {size}; the "
+                    f"size {size}) to mesh axis {axis_or_axes!r} (of size {ways}), but {ways} does not evenly divide {size}; the "
                     f"next size that works is {-(-size // ways) * ways}"
                 )
     if lines:
@@ -172,8 +172,8 @@ def check_explicit_inputs(specs: Sequence[PartitionSpec], dims: Sequence[DimAxes
     array is whole.
     """
     for spec, axes_of, value in zip(specs, dims, values, strict=True):
-        kept = axes_of if value.aval.mesh is None else kept_spec(value.aval.mesh, axes_of)
-        if value.aval.spec != kept or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):
+        kept_axes = axes_of if value.aval.mesh is None else kept_spec(value.aval.mesh, axes_of)
+        if value.aval.spec != kept_axes or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):
             raise ValueError(
                 f"in_specs passed to shard_map: {spec} does not match the specs of the input: {value.aval.sharding.spec} for "
                 f"{value.aval.str_short()}. Reshard the input first, or leave in_specs out."
@@ -217,29 +217,33 @@ def check_replication(
     """A result that may vary over an axis must mention the axis in its out_spec."""
     lines = []
     for spec, axes_of, aval in zip(specs, dims, types, strict=True):
-        mentioned = {a for axes in axes_of for a in axes}
-        unmentioned = [a for a in mesh.axis_names if a in manual and a not in mentioned]
-        varying = [a for a in unmentioned if a in aval.vma]
-        if not varying:
+        mentioned_axes = {a for axes in axes_of for a in axes}
+        unmentioned_axes = [a for a in mesh.axis_names if a in manual and a not in mentioned_axes]
+        varying_axes = [a for a in unmentioned_axes if a in aval.vma]
+        if not varying_axes:
             continue
         text = f"* out_specs is {spec} which implies that the corresponding output value is "
         if call.rules.errors_speak_of_vma:
             text += (
-                f"only varying across mesh axes {{{','.join(sorted(mentioned))}}} and not "
-                f"{{{','.join(varying)}}}, but it was inferred "
+                f"only varying across mesh axes {{{','.join(sorted(mentioned_axes))}}} and not "
+                f"{{{','.join(varying_axes)}}}, but it was inferred "
                 f"to be possibly varying over {{{','.join(sorted(aval.vma & manual))}}}"
             )
-        elif len(unmentioned) > 1:
-            known = [a for a in unmentioned if a not in aval.vma]
-            inferred = (
-                f"only infer replication over {{{','.join(known)}}}" if known else "not infer replication over any axes"
+        elif len(unmentioned_axes) > 1:
+            known_axes = [a for a in unmentioned_axes if a not in aval.vma]
+            inference_text = (
+                f"only infer replication over {{{','.join(known_axes)}}}"
+                if known_axes
+                else "not infer replication over any axes"
             )
             text += (
-                f"replicated across mesh axes {{{','.join(unmentioned)}}}, but could {inferred}, which is missing the required axes "
-                f"{{{','.join(varying)}}}"
+                f"replicated across mesh axes {{{','.join(unmentioned_axes)}}}, but could {inference_text}, "
+                f"which is missing the required axes {{{','.join(varying_axes)}}}"
             )
         else:
-            text += f"replicated across mesh axis '{unmentioned[0]}', but could not infer replication over any axes"
+            text += (
+                f"replicated across mesh axis '{unmentioned_axes[0]}', but could not infer replication over any axes"
+            )
         lines.append(text)
     if lines:
         check = f"{call.rules.check_option}=False"

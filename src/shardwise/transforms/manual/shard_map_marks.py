@@ -51,9 +51,9 @@ def check_marks(mesh: Any, manual: frozenset[str], side: str, specs: Sequence[Pa
                 f"unreduced and reduced axes can only be passed to {side}_specs when shard_map is in full manual mode, but of "
                 f"{mesh.axis_names} only {sorted(manual)} are manual. Leave axis_names out."
             )
-        if missing := [a for axes in marks for a in axes if a not in mesh.axis_names]:
+        if missing_axes := [a for axes in marks for a in axes if a not in mesh.axis_names]:
             raise ValueError(
-                f"shard_map {side}_specs refers to {missing[0]!r} in {spec}; the mesh has axes {mesh.axis_names}."
+                f"shard_map {side}_specs refers to {missing_axes[0]!r} in {spec}; the mesh has axes {mesh.axis_names}."
             )
         if set(mesh.explicit_axes) != set(mesh.axis_names):
             raise ValueError(
@@ -71,8 +71,8 @@ def cast_to_partial(x: Array, spec: PartitionSpec) -> Array:
 def check_results(name: str, specs: Sequence[PartitionSpec], values: Sequence[Array]) -> None:
     """ValueError if a checked result is a partial sum or `reduced` and its out_spec does not mark it so, or the reverse."""
     for spec, value in zip(specs, values, strict=True):
-        own, wanted = marks_of(value.aval), marks_of(spec)
-        for mark, has, given in zip(Marks._fields, own, wanted, strict=True):
+        own, wanted_marks = marks_of(value.aval), marks_of(spec)
+        for mark, has, given in zip(Marks._fields, own, wanted_marks, strict=True):
             if has != given:
                 raise ValueError(
                     f"out_specs passed to shard_map: {spec} does not match the type of the result of {name!r}, {value.aval}, which is "

@@ -72,11 +72,11 @@ def _shard_shape(shape: tuple[int, ...], dims: DimAxes, sizes: dict[str, int]) -
 
 def _dividing_axes(size: int, axes: tuple[str, ...], auto: dict[str, int]) -> tuple[str, ...]:
     """The automatic ones of a dim's axes, as far as they divide its size."""
-    kept: tuple[str, ...] = ()
+    kept_axes: tuple[str, ...] = ()
     for axis in axes:
         if axis in auto and size % auto[axis] == 0:
-            kept, size = (*kept, axis), size // auto[axis]
-    return kept
+            kept_axes, size = (*kept_axes, axis), size // auto[axis]
+    return kept_axes
 
 
 def _partition(region: Any, eqn: Equation) -> None:
@@ -95,7 +95,7 @@ def _partition(region: Any, eqn: Equation) -> None:
     placements: dict[Any, DimAxes] = {}
     if auto:
         inputs = [Placement(d, (False,) * len(d)) for d in auto_dims]
-        wanted = [
+        wanted_layouts = [
             Placement(
                 tuple(tuple(a for a in axes if a in auto) for axes in region.placements[v]), (True,) * v.aval.ndim
             )
@@ -103,7 +103,7 @@ def _partition(region: Any, eqn: Equation) -> None:
             else None
             for v in eqn.outputs
         ]
-        placements = propagate(program, auto, inputs, wanted, grid=region.grid)
+        placements = propagate(program, auto, inputs, wanted_layouts, grid=region.grid)
     body = region.sub(placements, scope={**region.scope, **params["scope"]}, manual=region.manual | manual)
     for var, atom, dims in zip(program.inputs, atoms, auto_dims, strict=True):
         body.define(var, atom, dims)

@@ -48,7 +48,7 @@ def _bind(
     out_marks: Sequence[Marks],
 ) -> list[Any]:
     """A shard_map of another body; the body may capture values of the surrounding trace."""
-    captured = tuple(_whole(c.aval.ndim) for c in consts)
+    captured_dims = tuple(_whole(c.aval.ndim) for c in consts)
     return bind(
         find_op("shard_map"),
         *consts,
@@ -56,7 +56,7 @@ def _bind(
         **{
             **params,
             "program": program,
-            "in_dims": (*captured, *in_dims),
+            "in_dims": (*captured_dims, *in_dims),
             "out_dims": tuple(out_dims),
             "out_marks": tuple(out_marks),
         },
@@ -82,15 +82,15 @@ def shard_map_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any
     program, in_dims, out_dims, marks = (params[k] for k in ("program", "in_dims", "out_dims", "out_marks"))
     live = [i for i, t in enumerate(tangents) if t is not None]
     count = len(primals)
-    moving: list[int] = []
+    moving_results: list[int] = []
 
     def both(*blocks: Any) -> list[Any]:
         ts: list[Any] = [None] * count
         for i, t in zip(live, blocks[count:], strict=True):
             ts[i] = t
         outs, touts = jvp_program(program, blocks[:count], ts)
-        moving[:] = [i for i, t in enumerate(touts) if t is not None]
-        return [*outs, *[touts[i] for i in moving]]
+        moving_results[:] = [i for i, t in enumerate(touts) if t is not None]
+        return [*outs, *[touts[i] for i in moving_results]]
 
     types = [*program.in_types, *[program.in_types[i] for i in live]]
     body, consts = _retrace(params, both, types)
@@ -100,11 +100,11 @@ def shard_map_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any
         consts,
         [*primals, *[tangents[i] for i in live]],
         [*in_dims, *[in_dims[i] for i in live]],
-        [*out_dims, *[out_dims[i] for i in moving]],
-        [*marks, *[marks[i] for i in moving]],
+        [*out_dims, *[out_dims[i] for i in moving_results]],
+        [*marks, *[marks[i] for i in moving_results]],
     )
     results: list[Any] = [None] * len(out_dims)
-    for i, t in zip(moving, outs[len(out_dims) :], strict=True):
+    for i, t in zip(moving_results, outs[len(out_dims) :], strict=True):
         results[i] = t
     return outs[: len(out_dims)], results
 
@@ -131,24 +131,26 @@ def shard_map_linearize(
         )
         given = {id(b): i for i, b in enumerate(blocks)}
         inner = [r for r in lin.residuals if isinstance(r, ProgramTracer) and r.owner is forward and id(r) not in given]
-        stacked = [
+        stacked_residuals = [
             do.broadcast_in_dim(
                 r, shape=(1, *r.shape), broadcast_dimensions=tuple(range(1, r.ndim + 1)), out_sharding=None
             )
             for r in inner
         ]
-        body, consts = forward.finish([*lin.results, *stacked])
+        body, consts = forward.finish([*lin.results, *stacked_residuals])
     inner_dims = [stacking_spec(r.aval, mesh, manual) for r in inner]
     marks = params["out_marks"]
     outs = _bind(params, body, consts, primals, in_dims, [*out_dims, *inner_dims], [*marks, *[Marks()] * len(inner)])
-    results, saved = outs[: len(out_dims)], outs[len(out_dims) :]
+    results, saved_values = outs[: len(out_dims)], outs[len(out_dims) :]
 
     # Residuals that are arguments or captured values of the body enter the linear one unchanged.
-    values, dims, types, squeezed = [], [], [], []
-    made = {id(r): (v, d, s.aval) for r, v, d, s in zip(inner, saved, inner_dims, stacked, strict=True)}
+    values, dims, types, squeezes = [], [], [], []
+    residual_of = {
+        id(r): (v, d, s.aval) for r, v, d, s in zip(inner, saved_values, inner_dims, stacked_residuals, strict=True)
+    }
     for r in lin.residuals:
-        if id(r) in made:
-            value, dim, aval = made[id(r)]
+        if id(r) in residual_of:
+            value, dim, aval = residual_of[id(r)]
         elif id(r) in given:
             value, dim, aval = primals[given[id(r)]], in_dims[given[id(r)]], r.aval
         else:
@@ -156,11 +158,11 @@ def shard_map_linearize(
         values.append(value)
         dims.append(dim)
         types.append(aval)
-        squeezed.append(id(r) in made)
+        squeezes.append(id(r) in residual_of)
 
     def linear(*xs: Any) -> list[Any]:
         n = len(values)
-        own = [do.squeeze(x, dimensions=(0,)) if s else x for x, s in zip(xs[:n], squeezed, strict=True)]
+        own = [do.squeeze(x, dimensions=(0,)) if s else x for x, s in zip(xs[:n], squeezes, strict=True)]
         return eval_program(lin.program, [*own, *xs[n:]])
 
     ts = [tangents[i] for i in lin.ins]
@@ -186,25 +188,25 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
     """
     program, in_dims, out_dims, mesh, manual = (params[k] for k in ("program", "in_dims", "out_dims", "mesh", "manual"))
     live = [i for i, c in enumerate(cts) if c is not None]
-    known = [i for i, a in enumerate(args) if not isinstance(a, UndefinedPrimal)]
-    found: list[int] = []
+    known_operands = [i for i, a in enumerate(args) if not isinstance(a, UndefinedPrimal)]
+    live_operands: list[int] = []
 
     def pull_blocks(*blocks: Any) -> list[Any]:
         values: list[Any] = [UndefinedPrimal(t) for t in program.in_types]
-        for i, b in zip(known, blocks, strict=False):
+        for i, b in zip(known_operands, blocks, strict=False):
             values[i] = b
         given: list[Any] = [None] * len(cts)
-        for i, b in zip(live, blocks[len(known) :], strict=True):
+        for i, b in zip(live, blocks[len(known_operands) :], strict=True):
             given[i] = b if params["check"] else _share(b, out_dims[i], mesh, manual)
         results = transpose_linear(program, values, given)
-        found[:] = [i for i, c in enumerate(results) if c is not None]
-        return [results[i] if params["check"] else _total(results[i], in_dims[i], mesh, manual) for i in found]
+        live_operands[:] = [i for i, c in enumerate(results) if c is not None]
+        return [results[i] if params["check"] else _total(results[i], in_dims[i], mesh, manual) for i in live_operands]
 
     types = [
         local_type(args[i].aval, in_dims[i], mesh, manual).update(
             unreduced=program.in_types[i].unreduced, reduced=program.in_types[i].reduced
         )
-        for i in known
+        for i in known_operands
     ]
     types += [local_type(cts[i].aval, out_dims[i], mesh, manual) for i in live]
     body, consts = _retrace(params, pull_blocks, types)
@@ -212,19 +214,19 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
         params,
         body,
         consts,
-        [*[args[i] for i in known], *[cts[i] for i in live]],
-        [*[in_dims[i] for i in known], *[out_dims[i] for i in live]],
-        [in_dims[i] for i in found],
-        [marks_of(args[i].aval).dual for i in found],
+        [*[args[i] for i in known_operands], *[cts[i] for i in live]],
+        [*[in_dims[i] for i in known_operands], *[out_dims[i] for i in live]],
+        [in_dims[i] for i in live_operands],
+        [marks_of(args[i].aval).dual for i in live_operands],
     )
-    by_position = dict(zip(found, outs, strict=True))
+    by_position = dict(zip(live_operands, outs, strict=True))
     return [by_position.get(i) for i in range(len(args))]
 
 
 def _unmentioned_axes(dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> tuple[str, ...]:
     """The manual axes that a value's spec does not mention, except axes that split a vmap's dim."""
-    named = {a for axes in dims for a in axes} | split_by_vmaps()
-    return tuple(a for a in mesh.axis_names if a in manual and a not in named)
+    named_axes = {a for axes in dims for a in axes} | split_by_vmaps()
+    return tuple(a for a in mesh.axis_names if a in manual and a not in named_axes)
 
 
 def _share(ct: Any, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> Any:
@@ -260,10 +262,10 @@ def shard_map_batch(
         t if d is None else _with_size(t, d, local, frozenset(split), v)
         for t, d, v in zip(program.in_types, dims, values, strict=True)
     ]
-    found: list[int | None] = []
+    result_dims: list[int | None] = []
 
     def map_blocks(*blocks: Any) -> list[Any]:
-        outs, found[:] = batch_program(program, local, axis_name, blocks, dims)
+        outs, result_dims[:] = batch_program(program, local, axis_name, blocks, dims)
         return outs
 
     body, consts = _retrace(params, map_blocks, types)
@@ -273,10 +275,10 @@ def shard_map_batch(
         consts,
         values,
         new_dims,
-        [with_dim(a, d) for a, d in zip(out_dims, found, strict=True)],
+        [with_dim(a, d) for a, d in zip(out_dims, result_dims, strict=True)],
         params["out_marks"],
     )
-    return outs, found
+    return outs, result_dims
 
 
 def _split_already(values: Sequence[Any], dims: Sequence[int | None]) -> tuple[str, ...]:

@@ -68,9 +68,9 @@ def global_type(aval: ShapedArray, dims: DimAxes, mesh: Mesh | AbstractMesh, man
 
 def split_by_vmaps() -> frozenset[str]:
     """The mesh axes over which surrounding vmaps split their dims."""
-    found: set[str] = set()
+    vmap_axes: set[str] = set()
     trace: Any = current_trace()
     while trace is not None:
-        found.update(getattr(trace, "spmd", ()))
+        vmap_axes.update(getattr(trace, "spmd", ()))
         trace = getattr(trace, "parent", None)
-    return frozenset(found)
+    return frozenset(vmap_axes)

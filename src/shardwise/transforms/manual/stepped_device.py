@@ -182,13 +182,13 @@ class Worker(Runner):
         """A sharding over axes of the whole mesh, restricted to this device's part of it; None if no axes remain."""
         if not self.mesh.axis_names:
             return None
-        kept = [
+        kept_entries = [
             entry
             if entry is PartitionSpec.UNCONSTRAINED
             else tuple(a for a in axes if a in self.mesh.axis_names) or None
             for entry, axes in zip(sharding.spec.partitions, spec_dims(sharding.spec, len(sharding.spec)), strict=True)
         ]
-        return NamedSharding(self.mesh, PartitionSpec(*kept))
+        return NamedSharding(self.mesh, PartitionSpec(*kept_entries))
 
 
 class SteppedTrace(Trace):
@@ -211,8 +211,8 @@ class SteppedTrace(Trace):
             params = {k: worker.sharding_here(v) if isinstance(v, NamedSharding) else v for k, v in params.items()}
             if op.constrains is not None and params["sharding"] is None:
                 return args[0]
-        varying = any(a.aval.vma for a in args)
-        types = infer_types(op, tuple(a.aval for a in args), params) if varying else None
+        is_varying = any(a.aval.vma for a in args)
+        types = infer_types(op, tuple(a.aval for a in args), params) if is_varying else None
         alone_on_device = not worker.mesh.axis_names
         out = EAGER.process(op, tuple(map(_anywhere, args)) if alone_on_device else args, params)
         for i, x in enumerate(out if op.multiple_results else (out,)):

@@ -123,8 +123,14 @@ def _body(
     """The body that one device's thread runs."""
     env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}
     context = use_mesh(sub_mesh if sub_mesh.axis_names else EMPTY_MESH)
-    named, checked = AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(call.check)
-    with context, named, checked, ERA.override(call.era), LOCAL_DERIVATIVES.override(call.own_derivatives):
+    axes_override, check_override = AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(call.check)
+    with (
+        context,
+        axes_override,
+        check_override,
+        ERA.override(call.era),
+        LOCAL_DERIVATIVES.override(call.own_derivatives),
+    ):
         if sub_mesh.axis_names:
             return _call_body(call, in_tree, blocks)
         with abstract_mesh_context(manual_mesh(mesh, manual)):
@@ -141,12 +147,12 @@ def _call_body(call: ShardMap, in_tree: PyTreeDef, blocks: Sequence[Array]) -> A
 def _concrete(mesh: Mesh | AbstractMesh) -> Mesh:
     if isinstance(mesh, Mesh):
         return mesh
-    known = get_concrete_mesh()
-    if known.axis_names != mesh.axis_names:
+    concrete_mesh = get_concrete_mesh()
+    if concrete_mesh.axis_names != mesh.axis_names:
         raise ValueError(
             f"shard_map under disable_jit runs on devices, but got {mesh}, which has none. Pass a Mesh, or set one."
         )
-    return known
+    return concrete_mesh
 
 
 def _sub_meshes(mesh: Mesh, axes: tuple[str, ...]) -> np.ndarray:
@@ -207,13 +213,13 @@ def _agreed(call: ShardMap, group: SteppedCall, workers: Sequence[Worker]) -> tu
     """Each device's results; ValueError if devices return different trees, shapes or dtypes."""
     results = [r for r in group.results if r is not None]
     leaves, tree = results[0]
-    shown = [f"{x.dtype.name}[{','.join(map(str, x.shape))}]" for x in leaves]
+    type_texts = [f"{x.dtype.name}[{','.join(map(str, x.shape))}]" for x in leaves]
     for worker, (others, other_tree) in zip(workers, results, strict=True):
         theirs = [f"{x.dtype.name}[{','.join(map(str, x.shape))}]" for x in others]
-        if other_tree != tree or theirs != shown:
+        if other_tree != tree or theirs != type_texts:
             label = worker.crew.rendezvous.label
             raise ValueError(
-                f"shard_map applied to the function '{call.name}': {label(workers[0].place)} returned {tree} of {shown}, but "
+                f"shard_map applied to the function '{call.name}': {label(workers[0].place)} returned {tree} of {type_texts}, but "
                 f"{label(worker.place)} returned {other_tree} of {theirs}. All devices must return values of the same types."
             )
     return [[worker_leaves[i] for worker_leaves, _ in results] for i in range(len(leaves))], tree  # type: ignore[misc]
@@ -237,8 +243,8 @@ def _join_results(
     errors.check_out_ranks(call, specs, types)
     dims = [spec_dims(s, t.ndim) for s, t in zip(specs, types, strict=True)]
     if call.check:
-        seen = [t.update(vma=t.vma | _differing_axes(b, axes)) for t, b in zip(types, blocks, strict=True)]
-        errors.check_replication(call, mesh, manual, specs, dims, seen)
+        seen_types = [t.update(vma=t.vma | _differing_axes(b, axes)) for t, b in zip(types, blocks, strict=True)]
+        errors.check_replication(call, mesh, manual, specs, dims, seen_types)
     return [
         _result(xs[0], block, t, d, mesh, axes, sizes, outer)
         for xs, block, t, d in zip(leaves, blocks, types, dims, strict=True)
@@ -247,12 +253,12 @@ def _join_results(
 
 def _differing_axes(block: Ndarray, axes: tuple[str, ...]) -> frozenset[str]:
     """The axes along which devices actually hold different values."""
-    found = set()
+    different_axes = set()
     for d, axis in enumerate(axes):
         first = np.broadcast_to(block.take([0], d), block.shape)
         if np.ascontiguousarray(first).tobytes() != np.ascontiguousarray(block).tobytes():
-            found.add(axis)
-    return frozenset(found)
+            different_axes.add(axis)
+    return frozenset(different_axes)
 
 
 def _result(
@@ -274,10 +280,10 @@ def _result(
     if not mesh.explicit_axes:  # explicit types repeat the spec at full rank
         while entries and not entries[-1]:
             entries.pop()
-    placed = NamedSharding(mesh, PartitionSpec(*[e if len(e) > 1 else e[0] if e else None for e in entries]))
+    result_sharding = NamedSharding(mesh, PartitionSpec(*[e if len(e) > 1 else e[0] if e else None for e in entries]))
     vma = aval.vma - set(axes) if outer is not None else frozenset()
-    own = array_type(shape, aval.dtype, aval.weak_type, placed).update(vma=vma)
-    sig = signature(own, placed, True)
+    own = array_type(shape, aval.dtype, aval.weak_type, result_sharding).update(vma=vma)
+    sig = signature(own, result_sharding, True)
     if outer is None and axes == mesh.axis_names:
         return array_of_parts(sig, [block[at] for at in np.ndindex(*sizes)])
     return ArrayImpl(sig, dense=block_form(shape, positions, sizes).to_dense(block))

@@ -60,10 +60,10 @@ def _names(dims: Any) -> tuple[dict[int, tuple[str, ...]], ...]:
 
 
 def _specs(dims: Any, marks: Any) -> tuple[PartitionSpec, ...]:
-    found = []
-    for of_value, (unreduced, reduced) in zip(dims, marks, strict=True):
+    specs = []
+    for of_value, (unreduced_axes, reduced_axes) in zip(dims, marks, strict=True):
         entries = [None if not axes else axes[0] if len(axes) == 1 else axes for axes in of_value]
         while entries and entries[-1] is None:
             entries.pop()
-        found.append(PartitionSpec(*entries, unreduced=unreduced, reduced=reduced))
-    return tuple(found)
+        specs.append(PartitionSpec(*entries, unreduced=unreduced_axes, reduced=reduced_axes))
+    return tuple(specs)

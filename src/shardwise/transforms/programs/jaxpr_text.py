@@ -19,17 +19,17 @@ def primitive_name(eqn: Equation) -> str:
     return jax_name(eqn.op) if name_of is None else name_of(eqn)
 
 
-def jaxpr_text(program: Program, source_info: bool = False) -> str:
-    """The whole program as text; `source_info` adds the user's line to each equation."""
-    shared = _shared_programs(program)
+def jaxpr_text(program: Program) -> str:
+    """The whole program as text."""
+    shared_programs = _shared_programs(program)
     used = used_in(program)
-    writer = _Writer(source_info, used)
+    writer = _Writer(used)
     writer.dropped = {v for eqn in program.equations for v in eqn.outputs} - used
     everywhere = config.dialect.jaxprs.shared_programs_name_each_other
     if everywhere:
-        writer.shared = {id(inner): name for name, inner in shared}
+        writer.shared = {id(inner): name for name, inner in shared_programs}
     text = ""
-    for name, inner in shared:
+    for name, inner in shared_programs:
         text += layout(group(f"let {name} = ", writer.definition(inner), " in")) + "\n"
         writer.shared = {**writer.shared, id(inner): name}
     return text + layout(writer.definition(program, outer=True))
@@ -39,29 +39,36 @@ def _shared_programs(program: Program) -> list[tuple[str, Program]]:
     """The inner programs that are written once, ahead of the program, with their names: programs of several equations, and long ones."""
     names: dict[int, str] = {}
     counts: dict[int, int] = {}
-    known: dict[int, Program] = {}
-    waiting = deque([program])
-    while waiting:
-        inner = waiting.popleft()
-        known[id(inner)] = inner
+    program_of: dict[int, Program] = {}
+    queue = deque([program])
+    while queue:
+        inner = queue.popleft()
+        program_of[id(inner)] = inner
         longest = config.dialect.jaxprs.longest_inner
         long = longest is not None and inner is not program and len(inner.equations) > longest
         counts[id(inner)] = counts.get(id(inner), 0) + 1 + long
         for eqn in inner.equations:
-            shown = eqn.op.shown.params(eqn)
-            held = [p for v in shown.values() for p in (v if isinstance(v, tuple) else (v,)) if isinstance(p, Program)]
-            waiting.extend(held)
-            if isinstance(shown.get("name"), str):
-                for p in held:
-                    names.setdefault(id(p), shown["name"].strip("<>"))
-    found: list[tuple[str, Program]] = []
-    taken: Counter[str] = Counter()
+            shown_params = eqn.op.shown.params(eqn)
+            held_programs = [
+                p
+                for v in shown_params.values()
+                for p in (v if isinstance(v, tuple) else (v,))
+                if isinstance(p, Program)
+            ]
+            queue.extend(held_programs)
+            if isinstance(shown_params.get("name"), str):
+                for p in held_programs:
+                    names.setdefault(id(p), shown_params["name"].strip("<>"))
+    named_programs: list[tuple[str, Program]] = []
+    name_counts: Counter[str] = Counter()
     for key, count in counts.items():
         if count > 1:
             name = names.get(key, "jaxpr")
-            taken[name] += 1
-            found.append((name if taken[name] == 1 else f"{name}{taken[name] - 1}", known[key]))
-    return found
+            name_counts[name] += 1
+            named_programs.append(
+                (name if name_counts[name] == 1 else f"{name}{name_counts[name] - 1}", program_of[key])
+            )
+    return named_programs
 
 
 def used_in(program: Program) -> set[Var]:
@@ -78,7 +85,7 @@ def used_in(program: Program) -> set[Var]:
 
 def equation_text(eqn: Equation) -> str:
     """One equation by itself."""
-    return layout(_Writer(False, set(eqn.outputs)).equation(eqn))
+    return layout(_Writer(set(eqn.outputs)).equation(eqn))
 
 
 def literal_text(x: Literal) -> str:
@@ -90,10 +97,9 @@ def literal_text(x: Literal) -> str:
 
 
 class _Writer:
-    def __init__(self, source_info: bool, used: set[Var]) -> None:
+    def __init__(self, used: set[Var]) -> None:
         self.names: dict[Var, str] = {}
         self.count = 0
-        self.source_info = source_info
         self.used = used
         self.dropped: set[Var] = set()  # results of the outer program that nobody reads, which have no name
         self.shared: dict[int, str] = {}  # the names of programs that are written elsewhere, by identity
@@ -120,9 +126,9 @@ class _Writer:
 
     def definition(self, program: Program, outer: bool = False) -> Doc:
         """``{ lambda consts ; arguments. let equations in (results) }``"""
-        captured = program.num_consts if outer or config.dialect.jaxprs.inner_programs_have_constants else 0
-        consts = " ".join(self.typed_name(v) for v in program.inputs[:captured])
-        args = " ".join(self.typed_name(v) for v in program.inputs[captured:])
+        const_count = program.num_consts if outer or config.dialect.jaxprs.inner_programs_have_constants else 0
+        consts = " ".join(self.typed_name(v) for v in program.inputs[:const_count])
+        args = " ".join(self.typed_name(v) for v in program.inputs[const_count:])
         body = join_docs([Break("; ")], [[self.equation(e)] for e in program.equations])
         outs = [self.name(v) for v in program.outputs]
         result = f"({', '.join(outs)}{',' if len(outs) == 1 else ''})"
@@ -139,8 +145,6 @@ class _Writer:
         operands = [self.name(a) for a in eqn.inputs] or [""] * bool(eqn.outputs)
         params = self.params(eqn)
         name = primitive_name(eqn)
-        if self.source_info and eqn.source:
-            operands.append(f"# {eqn.source[0].rpartition('/')[2]}:{eqn.source[1]}")
         head = f"{left} = {name}" if left else name
         # A long list of operands goes on in a new line only where the line is full already.
         right = nest(2, *[d for i, operand in enumerate(operands) for d in (group(Break()) if i else " ", operand)])
@@ -150,18 +154,18 @@ class _Writer:
         return nest(0, head, group("[", nest(2, Break(""), *inner), Break(""), "]"), right)
 
     def params(self, eqn: Equation) -> list[Doc]:
-        shown = eqn.op.shown.params(eqn)
-        return [self.param(eqn, key, shown[key]) for key in sorted(shown, key=lambda k: (k != "name", k))]
+        shown_params = eqn.op.shown.params(eqn)
+        return [self.param(eqn, key, shown_params[key]) for key in sorted(shown_params, key=lambda k: (k != "name", k))]
 
     def param(self, eqn: Equation, key: str, value: Any) -> Doc:
         if isinstance(value, Program):
             if id(value) in self.shared:
                 return f"{key}={self.shared[id(value)]}"
             if eqn.op.call:  # its program uses the names of the caller
-                met: set[Var] = set()  # of an operand that is given twice the first input has the name
+                met_vars: set[Var] = set()  # of an operand that is given twice the first input has the name
                 for inner, outer in zip(value.inputs, eqn.inputs, strict=True):
-                    if isinstance(outer, Var) and outer not in met:
-                        met.add(outer)
+                    if isinstance(outer, Var) and outer not in met_vars:
+                        met_vars.add(outer)
                         self.names.setdefault(inner, self.name(outer))
                 for inner, outer in zip(value.outputs, eqn.outputs, strict=True):
                     if isinstance(inner, Var) and outer in self.used:

@@ -43,12 +43,12 @@ class EqnParams(dict[str, Any]):
     def __init__(self, eqn: Equation) -> None:
         super().__init__(eqn.params)
         self._equation = eqn
-        shown = eqn.op.shown
+        shown_form = eqn.op.shown
         holds_programs = any(True for _ in subprograms(eqn.params))
-        self._aliases = {theirs: ours for ours, theirs in shown.renamed.items()} if holds_programs else {}
-        text = shown.params(eqn) if shown.whole is not None or shown.change is not None else {}
-        known = () if shown.whole is not None else {*eqn.params, *shown.renamed.values()}
-        self._shown = {k: v for k, v in text.items() if k not in known}
+        self._aliases = {theirs: ours for ours, theirs in shown_form.renamed.items()} if holds_programs else {}
+        text = shown_form.params(eqn) if shown_form.whole is not None or shown_form.change is not None else {}
+        known_names = () if shown_form.whole is not None else {*eqn.params, *shown_form.renamed.values()}
+        self._shown = {k: v for k, v in text.items() if k not in known_names}
 
     def __missing__(self, key: str) -> Any:
         return as_jaxpr(self[self._aliases[key]]) if key in self._aliases else self._shown[key]
@@ -304,9 +304,9 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Jaxpr]:
     """The programs among an equation's params: branches, bodies, called functions."""
     for value in params.values():
         for item in value if isinstance(value, tuple) else (value,):
-            found = as_jaxpr(item)
-            if isinstance(found, ClosedJaxpr):
-                yield found.jaxpr
+            inner_jaxpr = as_jaxpr(item)
+            if isinstance(inner_jaxpr, ClosedJaxpr):
+                yield inner_jaxpr.jaxpr
 
 
 def subjaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
@@ -356,9 +356,9 @@ def _process_primitive(trace: Trace, op: Op, args: tuple[Any, ...], params: dict
             return parts
     eqn = Equation(op, args, (), params)
     values = [as_array(a) if isinstance(a, Literal) else a for a in args]
-    known = op.shown.without_absent(_shown_params(eqn))
-    shown = {op.shown.renamed.get(k, k): v for k, v in known.items()}
-    out = trace.process_primitive(_shown_primitive(eqn), values, shown)
+    own_params = op.shown.without_absent(_shown_params(eqn))
+    shown_params = {op.shown.renamed.get(k, k): v for k, v in own_params.items()}
+    out = trace.process_primitive(_shown_primitive(eqn), values, shown_params)
     return [as_value(o) for o in out] if op.multiple_results else as_value(out)
 
 

@@ -74,8 +74,8 @@ def _give_jvp(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
 def _give_transpose(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
     def transpose(ct: Any, *args: Any, **params: Any) -> Any:
         cts = given_to_user(ct if op.multiple_results else [ct])
-        found = rule(cts if op.multiple_results else cts[0], *given_to_user(args), **params)
-        return _zeros_out(found)
+        cotangents = rule(cts if op.multiple_results else cts[0], *given_to_user(args), **params)
+        return _zeros_out(cotangents)
 
     op.transpose = transpose
 

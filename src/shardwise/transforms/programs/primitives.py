@@ -96,10 +96,10 @@ class Primitive:
         self.check_new("def_effectful_abstract_eval")
 
         def types_alone(*types: ShapedArray, **params: Any) -> Any:
-            found, effects = rule(*types, **params)
+            out_types, effects = rule(*types, **params)
             if effects:
                 self.own_op().effects = True
-            return found
+            return out_types
 
         self.abstract_eval = types_alone
         return rule
@@ -153,12 +153,12 @@ class Primitive:
             raise NotImplementedError(
                 f"Abstract evaluation for '{self.name}' not implemented; give it one with def_abstract_eval."
             )
-        found = self.abstract_eval(*types, **params)
-        if isinstance(found, list | tuple) != self.multiple_results:
+        out_types = self.abstract_eval(*types, **params)
+        if isinstance(out_types, list | tuple) != self.multiple_results:
             raise ValueError(
                 f"{self.name}.abstract_eval() method should return a tuple or a list iff {self.name}.multiple_results."
             )
-        return tuple(map(_type, found)) if self.multiple_results else _type(found)
+        return tuple(map(_type, out_types)) if self.multiple_results else _type(out_types)
 
     def _program(self, eqn: Equation) -> Program:
         """The program that compiled programs run in its place."""
@@ -186,9 +186,9 @@ class Primitive:
     def _call_back(self, *values: Any, **params: Any) -> Any:
 
         assert self.impl is not None
-        found = self._types(*[v.aval for v in values], **params)
+        out_types = self._types(*[v.aval for v in values], **params)
         like = lambda t: ShapeDtypeStruct(t.shape, t.dtype)  # noqa: E731
-        results = [like(t) for t in found] if self.multiple_results else like(found)
+        results = [like(t) for t in out_types] if self.multiple_results else like(out_types)
         impl = self.impl
         if self.own_op().effects:
             return io_callback(lambda *xs: impl(*xs, **params), results, *values)
@@ -254,12 +254,12 @@ def with_constants(program: Program, consts: Sequence[Any], name: str) -> Progra
             f"the primitive {name} closes over traced arrays; give them to bind as operands instead."
         )
     values = [_ArrayParam(np.asarray(c.dense)) for c in consts]
-    made = [
+    const_equations = [
         Equation(_constant_op, (), (v,), {"held": h, "aval": v.aval})
         for v, h in zip(program.inputs, values, strict=False)
     ]
     inputs = program.inputs[len(consts) :]
-    return Program(inputs, (*made, *program.equations), program.outputs, 0, program.name)
+    return Program(inputs, (*const_equations, *program.equations), program.outputs, 0, program.name)
 
 
 _primitives: dict[tuple[Op, str], Primitive] = {}
@@ -268,13 +268,13 @@ _primitives: dict[tuple[Op, str], Primitive] = {}
 def primitive_of(op: Op, name: str | None = None) -> Primitive:
     """The view of an op, the same for all of its equations."""
     name = name or op.name
-    found = _primitives.get((op, name))
-    if found is None:
-        found = _primitives[op, name] = Primitive(name)
-        found.op = op
-        found.is_ours = True
-        found.multiple_results = op.multiple_results
-    return found
+    primitive = _primitives.get((op, name))
+    if primitive is None:
+        primitive = _primitives[op, name] = Primitive(name)
+        primitive.op = op
+        primitive.is_ours = True
+        primitive.multiple_results = op.multiple_results
+    return primitive
 
 
 def _type(found: Any) -> ShapedArray:

@@ -31,14 +31,14 @@ def program_with_layouts(executable: Executable) -> Program:
         return program
     mesh = AbstractMesh(sizes, names)
     layouts = {**executable.placements, **dict(zip(program.inputs, executable.in_dims, strict=True))}
-    known: dict[Var, Var] = {}
+    var_of: dict[Var, Var] = {}
 
     def show_atom(atom: Atom) -> Atom:
         if isinstance(atom, Literal):
             return atom
-        if atom not in known:
-            known[atom] = Var(_with_layout(atom.aval, layouts.get(atom), mesh))
-        return known[atom]
+        if atom not in var_of:
+            var_of[atom] = Var(_with_layout(atom.aval, layouts.get(atom), mesh))
+        return var_of[atom]
 
     def rewrite_program(program: Program) -> Program:
         equations = tuple(
@@ -128,15 +128,15 @@ def _summary(transfers: Sequence[Transfer], memory: MemoryStats) -> list[str]:
         ("temporaries", memory.temp_size_in_bytes),
         ("donated", memory.alias_size_in_bytes),
     )
-    held = ", ".join(f"{part} {n}" for part, n in parts if n or part != "donated")
-    lines = ["summary", f"  peak memory: {memory.peak_memory_in_bytes} bytes per device ({held})"]
+    parts_text = ", ".join(f"{part} {n}" for part, n in parts if n or part != "donated")
+    lines = ["summary", f"  peak memory: {memory.peak_memory_in_bytes} bytes per device ({parts_text})"]
     if not transfers:
         return [*lines, "  sends nothing"]
     lines.append(f"  sends {sum(t.total for t in transfers)} bytes per device")
     for by in ("axis", "kind", "line"):
-        found = list(totals(transfers, by).items())
-        rest = [("others", sum(n for _, n in found[_MOST:]))] if len(found) > _MOST else []
-        lines.append(f"    by {by}: " + ", ".join(f"{name} {n}" for name, n in (*found[:_MOST], *rest)))
+        bytes_by_group = list(totals(transfers, by).items())
+        rest = [("others", sum(n for _, n in bytes_by_group[_MOST:]))] if len(bytes_by_group) > _MOST else []
+        lines.append(f"    by {by}: " + ", ".join(f"{name} {n}" for name, n in (*bytes_by_group[:_MOST], *rest)))
     return lines
 
 
@@ -160,11 +160,11 @@ def _process_traffic_lines(executable: Executable) -> list[str]:
         return []
     env = executable.plan.env
     assert env.processes is not None
-    found = list(exchanges(executable.folded_program, env))
+    process_exchanges = list(exchanges(executable.folded_program, env))
     me, ranks = env.processes.me, env.processes.ranks
-    total = sum(e.bytes * e.times for e in found)
+    total = sum(e.bytes * e.times for e in process_exchanges)
     lines = ["", f"between processes: process {me}, one of {len(ranks)}, sends {total} bytes in one run"]
-    for e in found:
+    for e in process_exchanges:
         eqn = e.equation
         values = ", ".join(a.aval.str_short() for a in eqn.inputs)
         often = f", {e.times} times" if e.times != 1 else ""

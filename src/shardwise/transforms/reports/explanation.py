@@ -78,7 +78,7 @@ class Explanation(str):
         Raises:
             ValueError: they cannot be sorted so.
         """
-        found = [
+        transfers = [
             t
             for t in self.collectives
             if (axis is None or axis in t.axes)
@@ -86,10 +86,10 @@ class Explanation(str):
             and (line is None or line in (source_text(t.source), source_text(t.source).rpartition(":")[0]))
         ]
         if sort == "bytes":
-            found.sort(key=lambda t: -t.total)
+            transfers.sort(key=lambda t: -t.total)
         else:
-            found.sort(key=_group_key(sort))
-        cells = [_HEADS, *_rows(found)]
+            transfers.sort(key=_group_key(sort))
+        cells = [_HEADS, *_rows(transfers)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         return "\n".join(
             "  ".join(f"{c:>{w}}" if i < 2 else f"{c:<{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip()
@@ -136,17 +136,17 @@ class Explanation(str):
         """The text, and the collectives as a table, for notebooks and pages."""
         rows = _rows(sorted(self.collectives, key=lambda t: -t.total))
         table = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in rows)
-        shown = f"<table><tr>{''.join(f'<th>{h}</th>' for h in _HEADS)}</tr>{table}</table>" if rows else ""
-        return f"<h1>{html.escape(self.name)}</h1>{shown}<pre>{html.escape(str(self))}</pre>"
+        table_text = f"<table><tr>{''.join(f'<th>{h}</th>' for h in _HEADS)}</tr>{table}</table>" if rows else ""
+        return f"<h1>{html.escape(self.name)}</h1>{table_text}<pre>{html.escape(str(self))}</pre>"
 
 
 def totals(transfers: Sequence[Transfer], by: str) -> dict[str, int]:
     """Bytes that a device sends by group, the most first. ValueError where there is no such grouping."""
     group = _group_key(by)
-    found = Counter[str]()
+    sums = Counter[str]()
     for t in transfers:
-        found[group(t)] += t.total
-    return dict(found.most_common())
+        sums[group(t)] += t.total
+    return dict(sums.most_common())
 
 
 def _group_key(by: str) -> Callable[[Transfer], str]:
@@ -159,12 +159,12 @@ def _rows(transfers: Sequence[Transfer]) -> list[tuple[str, ...]]:
     """The rows of a table in their order; those alike are one, with the bytes of all of them."""
     alike = Counter(map(_facts, transfers))
     first = {_facts(t): t for t in reversed(transfers)}
-    shown: list[tuple[str, ...]] = []
+    rows: list[tuple[str, ...]] = []
     for facts, count in alike.items():
         t = first[facts]
         times = f"{t.known_trips * count:,}{'?' if t.endless else ''}"
-        shown.append((f"{t.total * count:,}", times, *facts[2:]))
-    return shown
+        rows.append((f"{t.total * count:,}", times, *facts[2:]))
+    return rows
 
 
 def _facts(t: Transfer) -> tuple[str, ...]:

@@ -20,13 +20,13 @@ def with_layers_once(program: Program, lines: Sequence[str]) -> list[str]:
     if starts is None:
         return list(lines)
     ends = [*starts[1:], _end(lines, starts)]
-    kept = list(lines[: starts[0]]) if starts else list(lines)
+    kept_lines = list(lines[: starts[0]]) if starts else list(lines)
     for first, count, times in _runs([_key(e) for e in program.equations]):
-        kept += lines[starts[first] : ends[first + count - 1]]
+        kept_lines += lines[starts[first] : ends[first + count - 1]]
         if times > 1:
             often = "once more" if times == 2 else f"{times - 1} times more"
-            kept.append(f"    ... and the last {count} equations {often}, on other values")
-    return kept + list(lines[ends[-1] :]) if starts else kept
+            kept_lines.append(f"    ... and the last {count} equations {often}, on other values")
+    return kept_lines + list(lines[ends[-1] :]) if starts else kept_lines
 
 
 def equation_starts(program: Program, lines: Sequence[str]) -> list[int] | None:
@@ -63,8 +63,8 @@ def _runs(keys: Sequence[Hashable]) -> Iterator[tuple[int, int, int]]:
     i = 0
     while i < len(keys):
         later = [j - i for j in places[keys[i]] if i < j <= i + _LONGEST][:_TRIED_LENGTHS]
-        found = max(((_times(keys, i, n), n) for n in later), key=lambda f: (f[0] * f[1], -f[1]), default=(1, 1))
-        times, count = found
+        best_run = max(((_times(keys, i, n), n) for n in later), key=lambda f: (f[0] * f[1], -f[1]), default=(1, 1))
+        times, count = best_run
         if (times - 1) * count >= _LEAST:
             yield i, count, times
             i += times * count

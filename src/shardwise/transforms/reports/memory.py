@@ -33,16 +33,16 @@ class MemoryStats:
 
 def memory_stats(executable: Executable | DataFree, names: Sequence[str] | None = None) -> MemoryStats:
     """The bytes that one device needs for one run."""
-    found = device_memory(executable, names)
+    memory = device_memory(executable, names)
     code = len(executable.plan.source) if isinstance(executable, Executable) else 0
-    host = found.host
+    host = memory.host
     return MemoryStats(
         code,
-        found.arguments,
-        found.results,
-        found.aliased,
-        found.temporaries,
-        found.peak,
+        memory.arguments,
+        memory.results,
+        memory.aliased,
+        memory.temporaries,
+        memory.peak,
         host_argument_size_in_bytes=host.arguments,
         host_output_size_in_bytes=host.results,
         host_alias_size_in_bytes=host.aliased,

@@ -96,7 +96,7 @@ class Timeline:
     def _own_events(self, later: float) -> list[dict[str, Any]]:
         """The events, `later` microseconds later, with this process's number and the names of its threads."""
         rank = process_index()
-        known: list[dict[str, Any]] = [
+        own_events: list[dict[str, Any]] = [
             {
                 "name": "process_name",
                 "ph": "M",
@@ -104,11 +104,11 @@ class Timeline:
                 "args": {"name": f"process {rank} on {socket.gethostname()}"},
             }
         ]
-        known += [
+        own_events += [
             {"name": "thread_name", "ph": "M", "pid": rank, "tid": i, "args": {"name": n}}
             for i, n in self.thread_names.items()
         ]
-        return known + [event | {"ts": event["ts"] + later, "pid": rank} for event in self.events]
+        return own_events + [event | {"ts": event["ts"] + later, "pid": rank} for event in self.events]
 
     def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Python's trace function: follows plans, and nothing else."""
@@ -133,11 +133,11 @@ class _PlanTimer:
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         now = time.perf_counter()
-        following = None if event == "return" else self.equations.get(frame.f_lineno)
-        if following is not self.current:
+        next_equation = None if event == "return" else self.equations.get(frame.f_lineno)
+        if next_equation is not self.current:
             if self.current is not None:
                 self.timeline.add(self.current.op.name, "equation", self.since, now, self.timeline.about(self.current))
-            self.current, self.since = following, time.perf_counter()
+            self.current, self.since = next_equation, time.perf_counter()
         if event == "return":
             name = frame.f_code.co_filename.removeprefix(_PLAN).removesuffix(">")
             self.timeline.add(name, "program", self.begin, now, {})

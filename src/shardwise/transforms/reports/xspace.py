@@ -28,7 +28,7 @@ def xspace_of(timeline: Timeline, hostname: str, about: Mapping[str, Any]) -> by
     Events carry the arguments that they have in the Chrome trace, under xprof's names where it has some.
     """
     began = round(1e9 * timeline.clock)
-    ended = began + round(max((1e3 * (e["ts"] + e["dur"]) for e in timeline.events), default=0.0))
+    end = began + round(max((1e3 * (e["ts"] + e["dur"]) for e in timeline.events), default=0.0))
     threads: dict[int, list[dict[str, Any]]] = {}
     for event in sorted(timeline.events, key=lambda e: (e["ts"], -e["dur"])):  # what holds others comes first
         threads.setdefault(event["tid"], []).append(event)
@@ -37,7 +37,7 @@ def xspace_of(timeline: Timeline, hostname: str, about: Mapping[str, Any]) -> by
     for tid, events in threads.items():
         host.add_line(tid, timeline.thread_names.get(tid, str(tid)), _with_programs(events))
     metadata.say({**about, "process_id": os.getpid()})
-    times.say({"profile_start_time": began, "profile_stop_time": ended})
+    times.say({"profile_start_time": began, "profile_stop_time": end})
     planes = b"".join(block(1, plane.message(i)) for i, plane in enumerate((metadata, host, times)))
     return planes + text(4, hostname)
 
@@ -55,8 +55,8 @@ def _with_programs(events: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str,
             if event["ts"] <= until:
                 stats["hlo_module"] = _SharedText(program)
             for key, value in given.items():
-                renamed: str = _NAMES.get(str(key), str(key))
-                stats[renamed] = _SharedText(value) if isinstance(value, str) else value
+                stat_name: str = _NAMES.get(str(key), str(key))
+                stats[stat_name] = _SharedText(value) if isinstance(value, str) else value
             yield event, stats
         else:
             root = {"_r": 1} if "step_num" in given else {}  # of a step

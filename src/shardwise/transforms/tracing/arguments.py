@@ -140,12 +140,12 @@ def _pair(sig: inspect.Signature | None, nums: Any, names: Any, what: str) -> tu
                 )
         positions = tuple(n % len(order) for n in positions) if order else positions
     if not any(p.kind is p.VAR_KEYWORD for p in params):
-        known = {p.name for p in params if p.kind is not p.VAR_POSITIONAL and p.kind is not p.POSITIONAL_ONLY}
-        unknown = set(keywords) - known
+        parameter_names = {p.name for p in params if p.kind is not p.VAR_POSITIONAL and p.kind is not p.POSITIONAL_ONLY}
+        unknown = set(keywords) - parameter_names
         if unknown:
             raise ValueError(
                 f"Jitted function has invalid argnames {unknown} in {what}_argnames. "
-                f"Function does not take these args; it takes {sorted(known)}."
+                f"Function does not take these args; it takes {sorted(parameter_names)}."
             )
     nameless = {p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)} & set(keywords)
     if nameless:

@@ -59,20 +59,20 @@ class BoundCall:
             return []
         static = dict(self.statics.args)
         nums = {n % self.count if -self.count <= n < 0 else n for n in chosen.donate_nums}
-        donated, at = list[int](), 0
+        positions, at = list[int](), 0
         for i, arg in enumerate(self.args):
             if i in static:
                 continue
             size = len(tree_flatten(arg)[0])
             if i in nums:
-                donated += range(at, at + size)
+                positions += range(at, at + size)
             at += size
         for key in sorted(self.dynamic_kwargs):
             size = len(tree_flatten(self.dynamic_kwargs[key])[0])
             if key in chosen.donate_names:
-                donated += range(at, at + size)
+                positions += range(at, at + size)
             at += size
-        return donated
+        return positions
 
 
 def key_leaves(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
@@ -130,27 +130,27 @@ def keyed_tree(tree: Any, values: list[Any], keys: list[Any]) -> Any:
 
 def _keyed_otherwise(tree: Any, values: list[Any], keys: list[Any]) -> Any:
     leaves, form = flatten_spec(tree)
-    found = key_leaves(leaves)
-    if found is None:
+    leaf_keys = key_leaves(leaves)
+    if leaf_keys is None:
         raise TypeError("a leaf is no array or number")
-    values += found[0]
-    keys += found[1]
+    values += leaf_keys[0]
+    keys += leaf_keys[1]
     return form
 
 
 def check_donation(leaves: Sequence[Any], donated: Sequence[int]) -> None:
     """Raise JaxRuntimeError if a donated array is given twice."""
-    seen: dict[int, bool] = {}
+    donated_by_id: dict[int, bool] = {}
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, ArrayImpl):
             continue
-        known = seen.get(id(leaf))
-        if known is not None and (known or i in donated):
-            both = known and i in donated
+        was_donated = donated_by_id.get(id(leaf))
+        if was_donated is not None and (was_donated or i in donated):
+            both = was_donated and i in donated
             raise JaxRuntimeError(
                 "Attempt to donate the same buffer twice in one call. Pass a copy for one of the arguments."
                 if both
                 else "Attempt to use a buffer that was previously donated in the same call to Execute(). Pass a copy for one of "
                 "the arguments."
             )
-        seen[id(leaf)] = i in donated
+        donated_by_id[id(leaf)] = i in donated

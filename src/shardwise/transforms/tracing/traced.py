@@ -48,10 +48,10 @@ def check_output(leaf: Any, name: str, path: Any) -> None:
 
 def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
     """The concrete mesh of explicitly typed results that no remaining argument lies on (``full_like(x, 0)``)."""
-    typed = next((aval.mesh for aval in program.out_types if aval.mesh is not None), None)
-    for sig in sigs if typed is not None else ():
+    result_mesh = next((aval.mesh for aval in program.out_types if aval.mesh is not None), None)
+    for sig in sigs if result_mesh is not None else ():
         mesh = getattr(sig.sharding, "mesh", None)
-        if isinstance(mesh, Mesh) and typed is not None and mesh.shape_tuple == typed.shape_tuple:
+        if isinstance(mesh, Mesh) and result_mesh is not None and mesh.shape_tuple == result_mesh.shape_tuple:
             return mesh
     return None
 
@@ -69,16 +69,16 @@ def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:
     if keep_unused:
         return program, list(range(len(program.inputs)))
     used: set[Atom] = set(program.outputs).union(*[e.inputs for e in program.equations])
-    kept = [i for i, v in enumerate(program.inputs) if v in used]
-    consts = sum(i < program.num_consts for i in kept)
+    kept_inputs = [i for i, v in enumerate(program.inputs) if v in used]
+    consts = sum(i < program.num_consts for i in kept_inputs)
     return Program(
-        tuple(program.inputs[i] for i in kept), program.equations, program.outputs, consts, program.name
-    ), kept
+        tuple(program.inputs[i] for i in kept_inputs), program.equations, program.outputs, consts, program.name
+    ), kept_inputs
 
 
 def with_scalars(program: Program, kept: Sequence[int], consts: Sequence[ArrayImpl]) -> tuple[Program, list[int]]:
     """The program with the values of captured scalars in its text, and the positions of the inputs that remain, of `kept`."""
-    known: dict[Var, Atom] = {}
+    literals: dict[Var, Atom] = {}
     for k, i in enumerate(kept[: program.num_consts]):
         aval, block = consts[i].aval, consts[i].block
         if (
@@ -87,21 +87,21 @@ def with_scalars(program: Program, kept: Sequence[int], consts: Sequence[ArrayIm
             and aval.mesh is None
             and not (is_key_dtype(aval.dtype) or is_hollow(block))
         ):
-            known[program.inputs[k]] = Literal(block.reshape(()), aval)
-    if not known:
+            literals[program.inputs[k]] = Literal(block.reshape(()), aval)
+    if not literals:
         return program, list(kept)
 
     def read(a: Atom) -> Atom:
-        return a if isinstance(a, Literal) else known.get(a, a)
+        return a if isinstance(a, Literal) else literals.get(a, a)
 
     equations = [
         e
-        if known.keys().isdisjoint(e.inputs)
+        if literals.keys().isdisjoint(e.inputs)
         else Equation(e.op, tuple(map(read, e.inputs)), e.outputs, e.params, e.source)
         for e in program.equations
     ]
-    left = [k for k, v in enumerate(program.inputs) if v not in known]
+    left = [k for k, v in enumerate(program.inputs) if v not in literals]
     inputs, outputs = tuple([program.inputs[k] for k in left]), tuple(map(read, program.outputs))
-    return Program(inputs, tuple(equations), outputs, program.num_consts - len(known), program.name), [
+    return Program(inputs, tuple(equations), outputs, program.num_consts - len(literals), program.name), [
         kept[k] for k in left
     ]

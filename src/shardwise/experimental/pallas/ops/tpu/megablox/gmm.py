@@ -142,10 +142,10 @@ def _operands(lhs: Any, rhs: Any, group_sizes: Any, rank: int) -> tuple[Array, A
 
 
 def _check_tiling(tiling: Tiling, m: int, k: int, n: int) -> None:
-    found = tiling(m, k, n) if callable(tiling) else tiling
-    if found is None:
+    tile_sizes = tiling(m, k, n) if callable(tiling) else tiling
+    if tile_sizes is None:
         raise ValueError(f"No tuned tiling found for (m, k, n) = ({m}, {k}, {n})")
-    block: Sequence[int] = found
+    block: Sequence[int] = tile_sizes
     if m % block[0]:
         raise ValueError(f"{m} must be divisible by x-dimension tile size ({block[0]}).")
 

@@ -92,10 +92,10 @@ class BlockSizes:
     @property
     def has_backward_blocks(self) -> bool:
         """Whether all blocks of the backward pass are given."""
-        needed = [self.block_q_dkv, self.block_kv_dkv, self.block_kv_dkv_compute]
+        needed_sizes = [self.block_q_dkv, self.block_kv_dkv, self.block_kv_dkv_compute]
         if not self.use_fused_bwd_kernel:
-            needed += [self.block_q_dq, self.block_kv_dq]
-        return None not in needed
+            needed_sizes += [self.block_q_dq, self.block_kv_dq]
+        return None not in needed_sizes
 
     @classmethod
     def get_default(cls) -> BlockSizes:
