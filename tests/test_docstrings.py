@@ -87,6 +87,7 @@ INSIDE = tuple(
         "core",
         "example_libraries",
         "extend",
+        "ffi",
         "interpreters",
         "lib",
         "experimental.array_serialization.stored_arrays",

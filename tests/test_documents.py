@@ -70,7 +70,7 @@ UNDOCUMENTED = """api_util example_libraries experimental.colocated_python.func 
 experimental.compilation_cache experimental.array_serialization experimental.mosaic experimental.pallas.ops experimental.pallas.ops.tpu
 experimental.pallas.ops.tpu.megablox experimental.pallas.ops.tpu.megablox.ops experimental.pallas.ops.tpu.splash_attention
 experimental.roofline.roofline
-experimental.sparse.bcoo experimental.sparse.bcsr extend extend.core.primitives extend.ifrt_programs interpreters interpreters.mlir
+experimental.sparse.bcoo experimental.sparse.bcsr extend extend.core.primitives extend.ifrt_programs ffi interpreters interpreters.mlir
 interpreters.pxla interpreters.xla lib scipy scipy.cluster scipy.sparse scipy.spatial version""".split()
 
 

@@ -190,7 +190,7 @@ HOOKS = {
     "sharding.sharding.Sharding.check_compatible_aval",
 }
 SHELLS = {
-    "extend.core.Effect",
+    "core.Effect",
     "profiler.StepTraceAnnotation",
     "transforms.programs.jaxpr_views.DropVar",
     "sharding.spec.TodaysSpec",

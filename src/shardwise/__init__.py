@@ -82,6 +82,7 @@ if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise import experimental as experimental
     from shardwise import export as export
     from shardwise import extend as extend
+    from shardwise import ffi as ffi
     from shardwise import flatten_util as flatten_util
     from shardwise import image as image
     from shardwise import interpreters as interpreters
@@ -165,7 +166,7 @@ if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
 # Faces that are imported when first used, so that `import shardwise` stays quick.
 _LAZY_MODULES = frozenset({
     "_src", "ad_checkpoint", "alias", "api_util", "core", "custom_batching", "custom_derivatives", "dlpack", "image", "debug",
-    "distributed", "dtypes", "errors", "example_libraries", "experimental", "export", "extend", "flatten_util", "interpreters",
+    "distributed", "dtypes", "errors", "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "interpreters",
     "lax", "lib", "memory", "monitoring", "ref", "version", "nn", "numpy", "profiler", "random", "stages", "scipy", "sharding",
     "tree", "tree_util", "typing", "plan",
 })  # fmt: skip

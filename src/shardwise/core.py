@@ -1,7 +1,8 @@
 """`shardwise.core`: the types behind arrays and programs, for code that inspects its arguments."""
 
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,13 @@ from shardwise.ir import Tracer as Tracer
 from shardwise.ir import Var as Var
 from shardwise.ir import is_concrete as is_concrete
 from shardwise.ops.rules.convert import as_value
+from shardwise.transforms.interpreters.jvp import tangent_type
+from shardwise.transforms.interpreters.trace_state import axis_names as unsafe_get_axis_names_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from shardwise.transforms.interpreters.trace_state import find_top_trace as find_top_trace
 from shardwise.transforms.interpreters.trace_state import get_opaque_trace_state as get_opaque_trace_state
+from shardwise.transforms.interpreters.trace_state import nonempty_axis_env as nonempty_axis_env_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from shardwise.transforms.interpreters.trace_state import under_jit as unsafe_am_i_under_a_jit_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from shardwise.transforms.interpreters.trace_state import under_vmap as unsafe_am_i_under_a_vmap_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr as ClosedJaxpr
 from shardwise.transforms.programs.jaxpr_views import DropVar as DropVar
 from shardwise.transforms.programs.jaxpr_views import Jaxpr as Jaxpr
@@ -32,6 +39,31 @@ from shardwise.transforms.tracing import ensure_compile_time_eval as ensure_comp
 
 AbstractValue = ShapedArray
 Atom = Var | Literal
+Value = Any
+
+
+no_effects: frozenset[str] = frozenset()
+
+
+class Effect:
+    """Base of the kinds of effects that `Primitive.def_effectful_abstract_eval` gives; any effect keeps an equation."""
+
+
+Effects = set[Effect]
+
+
+class DebugInfo(NamedTuple):
+    """A library's description of a program that it makes: its purpose, its origin, and the names of arguments and results."""
+
+    traced_for: str
+    func_src_info: str
+    arg_names: tuple[str, ...] | None
+    result_paths: tuple[str, ...] | None
+
+
+def gensym() -> Callable[[ShapedArray], Var]:
+    """A function that makes a new variable of a type."""
+    return Var
 
 
 def get_aval(x: Any) -> ShapedArray:
@@ -52,6 +84,11 @@ def is_constant_dim(d: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> Any:
+    """The dtype of tangents of values of that dtype: the same, or float0."""
+    return tangent_type(ShapedArray((), primal_dtype)).dtype
 
 
 def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:

@@ -55,6 +55,14 @@ class _Registry:
         except ValueError:
             return None
 
+    @staticmethod
+    def flatten_one_level_with_keys(tree: Any) -> tuple[tuple[tuple[Any, Any], ...], Any] | None:
+        """(pairs of a key and a child, metadata) of a node; None for a leaf."""
+        try:
+            return flatten_one_level_with_keys(tree)
+        except ValueError:
+            return None
+
 
 default_registry = _Registry()
 

@@ -18,8 +18,8 @@ def test_absent_modules_are_absent(path: str) -> None:
 
 
 def test_attributes_say_why() -> None:
-    with pytest.raises(AttributeError, match="pure_callback"):
-        getattr(sw, "ffi")  # noqa: B009
+    with pytest.raises(AttributeError, match="linear_call"):
+        getattr(sw, "custom_transpose")  # noqa: B009
     assert why_absent("numpy") is None and why_absent("") is None
 
 
@@ -29,7 +29,7 @@ def test_imports_say_why(tmp_path) -> None:
 
     program = (
         "from shardwise import alias; alias.install()\n"
-        "for name in ('jax.experimental.transfer', 'jax.experimental.rnn', 'jax.ffi'):\n"
+        "for name in ('jax.experimental.transfer', 'jax.experimental.rnn', 'jax.custom_transpose'):\n"
         "    try:\n"
         "        __import__(name)\n"
         "    except ModuleNotFoundError as error:\n"
@@ -38,4 +38,4 @@ def test_imports_say_why(tmp_path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert len(lines) == 3 and "device_put" in lines[0] and "lax.scan" in lines[1]
-    assert "pure_callback" in lines[2]
+    assert "linear_call" in lines[2]

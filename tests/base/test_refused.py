@@ -47,6 +47,13 @@ def test_modules_below_have_specs_and_are_not_shown():
     assert dir(package) == before and {"pallas_call", "tpu"} <= set(before) and not {"ops", "some_name"} & set(before)
 
 
+def test_what_libraries_register_refuses_when_it_is_called():
+    ffi = importlib.import_module("shardwise.ffi")
+    assert ffi.register_ffi_target("name", ffi.pycapsule(None), platform="CUDA") is None
+    with pytest.raises(NotImplementedError, match=r"jax\.ffi\.ffi_call is not supported.*pure_callback"):
+        ffi.ffi_call("name", None)
+
+
 def test_descriptions_hold_what_they_are_given():
     mosaic_gpu: Any = importlib.import_module("shardwise.experimental.pallas").mosaic_gpu
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,3 +117,27 @@ def test_lower_fn_may_call_compiled_functions(mesh):
     double.def_partition(partition, sharding_rule="i -> i")
     x = sw.device_put(VALUES[:, 0], NamedSharding(mesh, P("x")))
     np.testing.assert_array_equal(np.asarray(sw.jit(double)(x)), 2 * VALUES[:, 0])
+
+
+def test_functions_that_make_rules_get_a_list_of_types(mesh):
+    seen: list[Any] = []
+
+    @custom_partitioning
+    def both(pair):
+        return pair["a"] + 1, pair["b"] * 2
+
+    def partition(mesh, args, result):
+        kept = {name: part.sharding for name, part in args[0].items()}
+        return mesh, both.fun, tuple(kept.values()), (kept,)
+
+    def rule(mesh, args, results):
+        seen.append([[t.rank for t in types] for types in (args, results)])
+        assert args[0].shape == results[0].shape and args[1].get_dim_size(0) == len(VALUES)
+        return ["i j, k -> i j, k", {}]
+
+    both.def_partition(partition, sharding_rule=rule)
+    x = sw.device_put(VALUES, NamedSharding(mesh, P("x", "y")))
+    plus, twice = sw.jit(both)({"a": x, "b": x[:, 0]})
+    assert seen[0] == [[2, 1], [2, 1]]
+    np.testing.assert_array_equal(np.asarray(plus), VALUES + 1)
+    np.testing.assert_array_equal(np.asarray(twice), VALUES[:, 0] * 2)

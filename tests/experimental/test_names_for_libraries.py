@@ -246,6 +246,8 @@ def test_primitives_with_rules_as_equinox_gives_them():
 def test_modules_that_libraries_import():
     for name in (
         "ad_util.stop_gradient_p",
+        "custom_api_util.register_custom_decorator_type",
+        "dispatch.prim_requires_devices_during_lowering",
         "dispatch.wait_for_tokens",
         "flatten_util.ravel_pytree",
         "interpreters.ad.CustomVJPException",
@@ -253,8 +255,6 @@ def test_modules_that_libraries_import():
         "linear_util.wrap_init",
         "mesh.get_concrete_mesh",
         "util.safe_zip",
-        "api.grad",
-        "api.jit",
         "lax.lax.add_p",
         "traceback_util.include_frame",
     ):
@@ -268,6 +268,9 @@ def test_modules_that_libraries_import():
 @pytest.mark.parametrize(
     ("inside", "documented"),
     [
+        ("api.ShapeDtypeStruct", "ShapeDtypeStruct"),
+        ("api.grad", "grad"),
+        ("core.gensym", "extend.core.gensym"),
         ("sharding.Sharding", "sharding.Sharding"),
         ("sharding_impls.NamedSharding", "sharding.NamedSharding"),
         ("partition_spec.PartitionSpec", "sharding.PartitionSpec"),
@@ -465,3 +468,61 @@ def test_variables_of_programs():
     tracers = []
     jax.jit(lambda x: tracers.append(x))(1.0)
     assert isinstance(tracers[0], partial_eval.DynamicJaxprTracer)
+
+
+def test_names_that_core_shares_with_extend():
+    names = ("DebugInfo", "Effect", "Effects", "find_top_trace", "gensym", "no_effects", "nonempty_axis_env_DO_NOT_USE")
+    names += ("primal_dtype_to_tangent_dtype", "unsafe_am_i_under_a_jit_DO_NOT_USE", "unsafe_get_axis_names_DO_NOT_USE")
+    for name in names:
+        assert getattr(jax.core, name) is getattr(jax.extend.core, name)
+    seen: list[bool] = []
+    jax.jit(lambda x: seen.append(jax.core.unsafe_am_i_under_a_jit_DO_NOT_USE()) or x)(1.0)
+    assert seen == [True]
+
+
+def test_one_level_of_a_tree_with_keys():
+    registry = jax.tree_util.default_registry
+    assert registry.flatten_one_level_with_keys({"b": 1, "a": 2}) == (
+        ((jax.tree_util.DictKey("a"), 2), (jax.tree_util.DictKey("b"), 1)),
+        ("a", "b"),
+    )
+    assert registry.flatten_one_level_with_keys(3) is None
+
+
+def test_scopes_of_explicit_transfers():
+    x = np.ones(3)
+    with jax.transfer_guard("disallow"):
+        with INSIDE.config.explicit_device_put_scope():
+            y = jnp.sin(x)
+        with INSIDE.config.explicit_device_get_scope():
+            assert float(y[0]) == pytest.approx(np.sin(1.0))
+        with pytest.raises(jax.errors.JaxRuntimeError):
+            jnp.sin(x)
+    with (
+        jax.transfer_guard("disallow_explicit"),
+        INSIDE.config.explicit_device_put_scope(),
+        pytest.raises(jax.errors.JaxRuntimeError),
+    ):
+        jnp.sin(x)
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        (1, "int32"),
+        (1.5, "float32"),
+        (True, "bool"),
+        (np.ones(2), "float32"),
+        ("float64", "float32"),
+        (np.dtype("i8"), "int32"),
+        (float, "float32"),
+    ],
+)
+def test_the_dtype_of_values_and_names(x: Any, expected: str):
+    assert dtypes.dtype(x) == expected
+
+
+def test_backends_have_nothing_to_forget():
+    first = jax.extend.backend.get_backend()
+    jax.extend.backend.get_backend.cache_clear()  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
+    assert jax.extend.backend.get_backend() is first

@@ -8,10 +8,10 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from shardwise._src.homes import home as _home
+from shardwise.base.refused import refuse_below as _refuse_below
 
 _MODULES = (
     "ad_util",
-    "api",
     "api_util",
     "checkify",
     "compiler",
@@ -35,6 +35,9 @@ _MODULES = (
     "util",
     "xla_bridge",
 )
+
+# Models import it beside other kinds of attention, and use it where there is a GPU.
+_refuse_below(__name__, ("cudnn", "cudnn.fused_attention_stablehlo"))
 
 
 def __getattr__(name: str) -> _Any:

@@ -1,5 +1,6 @@
 """`dispatch`: running primitives, and waiting for started computations."""
 
+from shardwise.transforms.programs.primitives import Primitive
 from shardwise.transforms.programs.primitives import apply_primitive as apply_primitive
 from shardwise.transforms.tracing import effects_barrier
 
@@ -16,4 +17,6 @@ class _Tokens:
         """Return at once."""
 
 
+# The primitives whose rules ask for the devices, which rules here always know.
+prim_requires_devices_during_lowering: set[Primitive] = set()
 runtime_tokens = _Tokens()

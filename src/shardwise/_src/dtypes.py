@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import DType as DType
+from shardwise.core import get_aval
 from shardwise.dtypes import *  # noqa: F403
+from shardwise.dtypes import canonicalize_dtype as canonicalize_dtype
 
 
 class ExtendedDType:
@@ -13,6 +15,11 @@ class ExtendedDType:
 
     name: str
     type: type
+
+
+def dtype(x: Any) -> Any:
+    """The dtype of an array or a host value as ops take it, or the one that a name or class of dtypes stands for here."""
+    return canonicalize_dtype(x) if isinstance(x, str | np.dtype | type) else get_aval(x).dtype
 
 
 def supports_inf(dtype: Any) -> bool:

@@ -12,10 +12,12 @@ from typing import Any
 # Per module below `_src`, the documented modules, below ours, that export its names; "" is the root.
 _HOMES: dict[str, tuple[str, ...]] = {
     "ad_checkpoint": ("ad_checkpoint",),
-    "array": ("", "_src.lib._jax"),
+    "api": ("",),
+    "array": ("", "_src.lib._jax", "_src.process_parts"),
     "basearray": ("",),
     "callback": ("", "experimental"),
-    "config": ("",),
+    "config": ("", "_src.transfer_scopes"),
+    "custom_api_util": ("_src.custom_decorators",),
     "custom_batching": ("custom_batching",),
     "custom_derivatives": ("custom_derivatives", ""),
     "custom_partitioning": ("experimental.custom_partitioning",),
@@ -52,7 +54,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "scipy.stats": ("scipy.stats",),
     "shard_map": ("", "experimental.shard_map"),
     "sharding": ("sharding",),
-    "sharding_impls": ("sharding", ""),
+    "sharding_impls": ("sharding", "", "_src.process_parts"),
     "stages": ("stages",),
     "tree": ("tree",),
 }

@@ -23,7 +23,10 @@ REFUSING: Final = {
     "experimental.pallas": "kernels are interpreted on the CPU, and only a GPU or a TPU gives this name a meaning; write it with "
     "pallas_call, numpy and lax",
     "experimental.mosaic": "there are no GPU or TPU kernels to write; write the function with numpy and lax",
+    "_src.cudnn": "there is no cuDNN; nn.dot_product_attention computes attention",
     "_src.lib.mlir": "programs have no MLIR form; print them with make_jaxpr, and write functions with numpy and lax",
+    "ffi": "there are no XLA custom calls; call the library through pure_callback",
+    "extend.ffi": "there are no XLA custom calls; call the library through pure_callback",
     "extend.mlir": "programs have no MLIR form; print them with make_jaxpr, ship them with export",
 }
 # Names of NumPy, some of them of older versions, that stand for something else here.
@@ -47,7 +50,6 @@ _OF_NUMPY: Final = {
 }
 # Parts that cannot be imported either.
 ABSENT: Final = {
-    "ffi": "there are no XLA custom calls; call the library through pure_callback",
     "experimental.jax2tf": "there is no TensorFlow here; exchange arrays with dlpack",
     "experimental.host_callback": "it was replaced by pure_callback, io_callback and debug.callback",
     "experimental.maps": "xmap was replaced by shard_map",
@@ -57,7 +59,6 @@ ABSENT: Final = {
     "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",
     "experimental.fused": "elementwise loops are fused without being asked",
     "experimental.scheduling_groups": "programs run in order; leave the groups out",
-    "extend.ffi": "there are no XLA custom calls; call the library through pure_callback",
     "extend.sharding": "shardings have no HLO form to read or write; NamedSharding says the same",
     "custom_transpose": "use linear_call of custom_derivatives, or linear_transpose",
 }

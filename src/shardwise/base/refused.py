@@ -19,6 +19,8 @@ from shardwise.base.gone import why_absent
 
 # Functions that modules call when they are imported, to decorate others; those refuse when they are called.
 _DECORATORS: Final = frozenset({"inline_mgpu"})
+# Functions that modules call when they are imported, to make calls of compiled code known; those calls refuse.
+_REGISTRATIONS: Final = frozenset({"register_ffi_target", "register_ffi_type", "register_ffi_type_id", "pycapsule"})
 
 
 class RefusedName(type):
@@ -38,6 +40,8 @@ class RefusedName(type):
             return super().__call__(*args, **kwargs)
         if name in _DECORATORS:
             return lambda function: refuse_name(f"{cls.path}({getattr(function, '__name__', '')})", cls.reason)
+        if name in _REGISTRATIONS:
+            return None
         raise NotImplementedError(
             f"{cls.path} is not supported: {cls.reason}. Leave it out, or choose a way without it."
         )

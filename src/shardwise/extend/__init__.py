@@ -17,7 +17,14 @@ _DIALECTS = "arith builtin chlo func math memref mpmd scf sdy sparse_tensor stab
 # Libraries of kernels import it beside functions that need none of it.
 _refuse_below(
     __name__,
-    ("mlir", "mlir.ir", "mlir.passmanager", "mlir.dialects", *(f"mlir.dialects.{name}" for name in _DIALECTS.split())),
+    (
+        "ffi",
+        "mlir",
+        "mlir.ir",
+        "mlir.passmanager",
+        "mlir.dialects",
+        *(f"mlir.dialects.{name}" for name in _DIALECTS.split()),
+    ),
 )
 
 if not _typing.TYPE_CHECKING:

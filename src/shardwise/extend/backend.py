@@ -24,6 +24,13 @@ def get_backend(platform: str | Client | None = None) -> Client:
     return all_devices(platform)[0].client
 
 
+def _forget() -> None:
+    """Return at once: `get_backend` looks its answer up each time."""
+
+
+get_backend.cache_clear = _forget  # type: ignore[attr-defined]
+
+
 def backends() -> dict[str, Client]:
     """The backends by platform."""
     client = get_backend()

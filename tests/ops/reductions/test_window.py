@@ -263,6 +263,8 @@ def test_loops_give_the_bits_of_the_kernel(monkeypatch, name, dtype):
         dict(window_dimensions=(1, 3, 3), window_strides=(1, 2, 1), padding="SAME"),
         dict(window_dimensions=(1, 9, 1), window_dilation=(1, 2, 1)),
         dict(window_dimensions=(2, 2, 2), window_strides=(2, 1, 1), padding=((0, 0), (1, 0), (0, 2))),
+        dict(window_dimensions=(1, 1, 1)),  # nothing to combine
+        dict(window_dimensions=(1, 1, 1), window_strides=(1, 3, 1), padding=((0, 0), (1, 0), (0, 2))),
     ]
     for case in cases:
         found = []

@@ -409,3 +409,24 @@ def test_the_module_of_primitives_lists_what_it_gives_and_tells_what_was_meant()
     with pytest.raises(AttributeError, match="no attribute 'sinn_p'") as error:
         _ = primitives.sinn_p  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     assert error.value.obj is primitives  # where Python looks for what was meant
+
+
+def test_params_may_have_any_name():
+    names = "args axis_name ct dims env kind name operands params primals prim self size tangents types values".split()
+    p = Primitive("scaled")
+    rule: Any = lambda x, /, **params: x * params["size"]  # noqa: E731
+    p.def_impl(rule)
+    p.def_abstract_eval(lambda x, /, **_: x)
+    jax.interpreters.mlir.register_lowering(p, jax.interpreters.mlir.lower_fun(rule, multiple_results=False))
+    jax.interpreters.ad.deflinear2(p, lambda ct, x, /, **params: [p.bind(ct, **params)])
+    jax.interpreters.batching.primitive_batchers[p] = lambda xs, ds, /, **params: (p.bind(*xs, **params), ds[0])
+    scaled: Any = lambda x: p.bind(x, **dict.fromkeys(names, 3.0))  # noqa: E731
+    for f in (
+        scaled,
+        jax.jit(scaled),
+        jax.vmap(scaled),
+        jax.jit(jax.vmap(scaled)),
+        jax.jit(jax.grad(lambda x: scaled(x).sum())),
+    ):
+        assert f(jnp.ones(2)).tolist() == [3, 3]
+    assert jax.jvp(scaled, (1.0,), (2.0,)) == (3, 6)

@@ -145,6 +145,7 @@ class GlobalAsyncCheckpointManager(GlobalAsyncCheckpointManagerBase):
         tensorstore_specs: Sequence[dict[str, Any]],
         global_shapes: Sequence[Sequence[int]] | None = None,
         dtypes: Sequence[Any] | None = None,
+        concurrent_gb: int = 32,
     ) -> list[Any]:
         """Read arrays, each with its sharding.
 
@@ -153,6 +154,7 @@ class GlobalAsyncCheckpointManager(GlobalAsyncCheckpointManagerBase):
             tensorstore_specs: where the arrays lie.
             global_shapes: of the results, if they differ from the stored ones: dims are cut, or filled up with zeros.
             dtypes: of the results, if they differ.
+            concurrent_gb: has no effect: arrays are read one after another.
         """
         self.wait_until_finished()
         shapes = global_shapes if global_shapes is not None else [None] * len(shardings)
@@ -168,9 +170,11 @@ class GlobalAsyncCheckpointManager(GlobalAsyncCheckpointManagerBase):
         paths: Sequence[str],
         global_shapes: Sequence[Sequence[int]] | None = None,
         dtypes: Sequence[Any] | None = None,
+        concurrent_gb: int = 32,
     ) -> list[Any]:
         """`deserialize`, from the specs that `get_tensorstore_spec` gives for the paths."""
-        return self.deserialize(shardings, [get_tensorstore_spec(p) for p in paths], global_shapes, dtypes)
+        specs = [get_tensorstore_spec(p) for p in paths]
+        return self.deserialize(shardings, specs, global_shapes, dtypes, concurrent_gb)
 
 
 __dir__ = _listing(__name__)

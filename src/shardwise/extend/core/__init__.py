@@ -7,14 +7,19 @@ import numpy as _np
 from shardwise.base.doors import open_package as _open_package
 from shardwise.base.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
 from shardwise.base.errors import JaxprTypeError as JaxprTypeError
+from shardwise.core import DebugInfo as DebugInfo
+from shardwise.core import Effect as Effect
+from shardwise.core import Effects as Effects
 from shardwise.core import concrete_or_error as concrete_or_error
+from shardwise.core import gensym as gensym
+from shardwise.core import no_effects as no_effects
+from shardwise.core import primal_dtype_to_tangent_dtype as primal_dtype_to_tangent_dtype
 from shardwise.core import valid_jaxtype as valid_jaxtype
 from shardwise.ir import Array as _Array
 from shardwise.ir import Literal as Literal
 from shardwise.ir import ShapedArray as _ShapedArray
 from shardwise.ir import Var as Var
 from shardwise.lax.composite import Token as Token
-from shardwise.transforms.interpreters.jvp import tangent_type as _tangent_type
 from shardwise.transforms.interpreters.trace_state import TraceTag as TraceTag
 from shardwise.transforms.interpreters.trace_state import axis_names as unsafe_get_axis_names_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from shardwise.transforms.interpreters.trace_state import find_top_trace as find_top_trace
@@ -38,29 +43,6 @@ if _typing.TYPE_CHECKING:  # names that `__getattr__` imports
     from shardwise.extend.core import primitives as primitives
 
 array_types = {_Array, _np.ndarray, _np.generic}
-
-no_effects: frozenset[str] = frozenset()
-
-
-class Effect:
-    """Base of the kinds of effects that `Primitive.def_effectful_abstract_eval` gives; any effect keeps an equation."""
-
-
-Effects = set[Effect]
-
-
-class DebugInfo(_typing.NamedTuple):
-    """A library's description of a program that it makes: its purpose, its origin, and the names of arguments and results."""
-
-    traced_for: str
-    func_src_info: str
-    arg_names: tuple[str, ...] | None
-    result_paths: tuple[str, ...] | None
-
-
-def gensym() -> _typing.Callable[[_ShapedArray], Var]:
-    """A function that makes a new variable of a type."""
-    return Var
 
 
 class EffectTypes:
@@ -104,11 +86,6 @@ def unmapped_aval(
         return aval
     axis %= aval.ndim + 1
     return _ShapedArray((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype, aval.weak_type)
-
-
-def primal_dtype_to_tangent_dtype(primal_dtype: _typing.Any) -> _typing.Any:
-    """The dtype of tangents of values of that dtype: the same, or float0."""
-    return _tangent_type(_ShapedArray((), primal_dtype)).dtype
 
 
 if not _typing.TYPE_CHECKING:

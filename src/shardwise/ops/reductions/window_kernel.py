@@ -222,8 +222,8 @@ def _along(size: int, ordered: bool, at: Callable[[int], Any], combined: Callabl
 
 
 def _pays(env: Env, out: ShapedArray, windows: Ints) -> bool:
-    """Whether windows are short enough, and results many enough."""
+    """Whether windows are short enough, and results many enough. Windows of one element have nothing to combine: slices do."""
     from shardwise.runtime.machine import available  # start-up time: the compiler of loops
 
     many = out.size * math.prod(env.axis_sizes) >= costs.FUSED_FEWEST
-    return many and math.prod(windows) <= costs.FUSED_WINDOW and available()
+    return many and 1 < math.prod(windows) <= costs.FUSED_WINDOW and available()

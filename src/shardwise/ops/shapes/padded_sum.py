@@ -109,7 +109,7 @@ class _Part:
         """The function that writes the cell for blocks with these strides: a compiled loop, or NumPy where that is as fast."""
         from shardwise.runtime.fused import GroupKernel, fits  # start-up time: the compiler of loops
 
-        if not self.parts or not fits(ShapedArray((), out.dtype), "iufc"):
+        if len(self.parts) + (self.zero is not None) < 2 or not fits(ShapedArray((), out.dtype), "iufc"):
             return self.by_numpy
         *views, here = self._views(xs, out)
         group = GroupKernel(env, _sum_program([v.shape[env.lead :] for v in views], out.dtype, self.zero))

@@ -50,6 +50,7 @@ class GroupKernel(SpecializedKernel):
     """
 
     def __init__(self, env: Env, program: Program, space: IterationSpace | None = None) -> None:
+        assert program.equations, "no loop: nothing would write the results"
         out = program.outputs[0].aval
         self.program = program
         self.space = IterationSpace(out.shape, (), out.vma) if space is None else space

@@ -90,7 +90,8 @@ class custom_partitioning:
                 `user_shape`; used without a `sharding_rule`.
             decode_shardings: True: the callbacks get NamedShardings; False: GSPMDShardings.
             sharding_rule: a text such as ``"i j, j k -> i k"``, an `SdyShardingRule`, or a function
-                ``(*static, mesh, arg_shapes, result_shape)`` that returns one (or a text and a dict of options).
+                ``(*static, mesh, arg_types, result_types)`` that returns one (or a text and a dict of options). The types are lists,
+                an item a leaf, with ``shape`` and ``rank``.
             reduction_factors: with the next two and `factor_sizes`, the options of a rule given as text.
             need_replication_factors: factors that must not be split.
             permutation_factors: factors along which neighbouring parts are exchanged.
@@ -152,6 +153,19 @@ class custom_partitioning:
         return tree_unflatten(out_tree, bind(custom_partitioning_op, *values, program=program, call=call))
 
 
+class _TensorType(ShapeDtypeStruct):
+    """The type of a leaf, with the names that it has as a tensor of MLIR, which is what JAX gives to functions that make rules."""
+
+    __slots__ = ()
+
+    @property
+    def rank(self) -> int:
+        return self.ndim
+
+    def get_dim_size(self, dim: int) -> int:
+        return self.shape[dim]
+
+
 class _Call:
     """One call's structure; equal only to itself."""
 
@@ -168,12 +182,10 @@ class _Call:
         if rule is None:
             return None
         if not isinstance(rule, SdyShardingRule):
-            blank = lambda types: [ShapeDtypeStruct(t.shape, t.dtype) for t in types]  # noqa: E731
-            rule = rule(
-                *self.static, mesh, tree_unflatten(self.in_tree, blank(ins)), tree_unflatten(self.out_tree, blank(outs))
-            )
+            lists = [[_TensorType(t.shape, t.dtype) for t in types] for types in (ins, outs)]
+            rule = rule(*self.static, mesh, *lists)
         if not isinstance(rule, SdyShardingRule):
-            text, options = rule if isinstance(rule, tuple) else (rule, {})
+            text, options = rule if isinstance(rule, list | tuple) else (rule, {})
             rule = parse_rule(text, **options)
         return rule.rule_for([t.shape for t in ins], [t.shape for t in outs])
 

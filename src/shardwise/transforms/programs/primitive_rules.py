@@ -61,7 +61,7 @@ class Rules(dict[Primitive, Any]):
 
 
 def _give_jvp(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> Any:
         tangents = _zeros_in(given_to_user(tangents), primals)
         out, tangent = rule(tuple(given_to_user(primals)), tuple(tangents), **params)
         if op.multiple_results:
@@ -72,7 +72,7 @@ def _give_jvp(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
 
 
 def _give_transpose(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
-    def transpose(ct: Any, *args: Any, **params: Any) -> Any:
+    def transpose(ct: Any, /, *args: Any, **params: Any) -> Any:
         cts = given_to_user(ct if op.multiple_results else [ct])
         cotangents = rule(cts if op.multiple_results else cts[0], *given_to_user(args), **params)
         return _zeros_out(cotangents)
@@ -82,7 +82,7 @@ def _give_transpose(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> N
 
 def _give_batcher(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
     _give_axis_batcher(
-        primitive, op, lambda size, axis_name, kind, values, dims, **params: rule(values, dims, **params)
+        primitive, op, lambda size, axis_name, kind, values, dims, /, **params: rule(values, dims, **params)
     )
 
 
@@ -108,16 +108,20 @@ primitive_batchers = Rules(_give_batcher, "batch")
 axis_primitive_batchers = Rules(_give_axis_batcher, "batch")
 
 
+def _without_result(rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda t, ans, /, *ps, **params: rule(t, *ps, **params)
+
+
 def defjvp(primitive: Primitive, *rules: Callable[..., Any] | None) -> None:
     """One rule per operand: ``rule(tangent, *primals, **params)``; None where there is no derivative."""
-    given = [None if rule is None else (lambda t, ans, *ps, rule=rule, **kw: rule(t, *ps, **kw)) for rule in rules]
+    given = [None if rule is None else _without_result(rule) for rule in rules]
     defjvp2(primitive, *given)
 
 
 def defjvp2(primitive: Primitive, *rules: Callable[..., Any] | None) -> None:
     """One rule per operand: ``rule(tangent, result, *primals, **params)``."""
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> Any:
         out = primitive.bind(*primals, **params)
         parts = [
             rule(t, out, *primals, **params)
@@ -136,7 +140,7 @@ def defjvp2(primitive: Primitive, *rules: Callable[..., Any] | None) -> None:
 def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
     """It is linear in all of its operands: ``transpose_rule(ct, *operands, **params)`` gives a cotangent for each."""
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> Any:
         out = primitive.bind(*primals, **params)
         return out, primitive.bind(*[instantiate_zeros(t) for t in tangents], **params)
 
@@ -146,7 +150,7 @@ def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None
 
 def deflinear(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
     """Like `deflinear2`, for ``transpose_rule(ct, **params)``."""
-    deflinear2(primitive, lambda ct, *_, **params: transpose_rule(ct, **params))
+    deflinear2(primitive, lambda ct, /, *_, **params: transpose_rule(ct, **params))
 
 
 def instantiate_zeros(tangent: Any) -> Any:

@@ -117,7 +117,7 @@ class Primitive:
         with tracing(trace):
             return self.bind(*args, **types_and_params[-1])
 
-    def bind(self, *args: Any, **params: Any) -> Any:
+    def bind(self, /, *args: Any, **params: Any) -> Any:
         """Apply it: eagerly on concrete arrays, otherwise under the current trace. Functions to call come as for `bind_with_trace`."""
         if self.name in CALLS:
             functions = params.pop("subfuns", None)
@@ -148,7 +148,7 @@ class Primitive:
         """
         return ([], dict(params)) if config.dialect.jaxprs.bind_params_have_functions else dict(params)
 
-    def _types(self, *types: ShapedArray, **params: Any) -> Any:
+    def _types(self, /, *types: ShapedArray, **params: Any) -> Any:
         if self.abstract_eval is None:
             raise NotImplementedError(
                 f"Abstract evaluation for '{self.name}' not implemented; give it one with def_abstract_eval."
@@ -183,7 +183,7 @@ class Primitive:
         program, consts = trace_program(flat, types, self.name)
         return with_constants(program, consts, self.name) if consts else program
 
-    def _call_back(self, *values: Any, **params: Any) -> Any:
+    def _call_back(self, /, *values: Any, **params: Any) -> Any:
 
         assert self.impl is not None
         out_types = self._types(*[v.aval for v in values], **params)
@@ -220,7 +220,7 @@ def _not_lowered_error(name: str) -> NotImplementedError:
     )
 
 
-def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
+def apply_primitive(prim: Primitive, /, *args: Any, **params: Any) -> Any:
     """The result of `prim` in a compiled program: as its `impl`, this is its lowering.
 
     NotImplementedError if it has none that is a function.
@@ -291,7 +291,7 @@ class LowerFun:
         self.fun = fun
         self.multiple_results = multiple_results
 
-    def __call__(self, *args: Any, **params: Any) -> Any:
+    def __call__(self, /, *args: Any, **params: Any) -> Any:
         return self.fun(*args, **params)
 
 
