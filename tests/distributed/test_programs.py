@@ -38,6 +38,7 @@ QUICK = [
     "mapped.py",
     "idle.py",
     "rings.py",
+    "uneven.py",
 ]
 LONG = ["any_order.py", "layouts.py", "halos.py", "along.py"]  # under 4 processes alone
 RUNS = {1: ["computations.py", "mapped.py"], 2: QUICK, 4: QUICK + LONG}
@@ -116,7 +117,7 @@ def test_one_report_for_all_processes_that_fail_alike(fault, ranks):
 
 
 @needs_mpi
-@pytest.mark.parametrize("fault", ["other_op", "other_shape", "other_order"])
+@pytest.mark.parametrize("fault", ["other_op", "other_shape", "other_order", "threads"])
 def test_divergence_raises_everywhere(fault):
     done = launch(2, "faults.py", fault, "caught", devices=2)
     assert done.returncode == 0, done.stderr

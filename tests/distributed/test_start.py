@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -24,6 +25,16 @@ def launch(how: str, *before: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def abandoned_segments() -> set[str]:
+    """The names of shared memory of MPI's that no process has."""
+    names = {path.name for path in Path("/dev/shm").glob("mpich_shm_*")}  # before the maps: who has made one has it
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            text = maps.read_text()
+            names = {name for name in names if name not in text}
+    return names
+
+
 @needs_mpi
 @pytest.mark.parametrize(
     "how, told",
@@ -34,9 +45,11 @@ def launch(how: str, *before: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_who_does_not_come_is_named(how, told):
+    before = abandoned_segments()
     done = launch(how)
     assert done.returncode != 0
     assert told in done.stderr
+    assert abandoned_segments() <= before
     if how == "stops":
         assert "is stopped" in done.stderr
 

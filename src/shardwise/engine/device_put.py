@@ -48,7 +48,7 @@ from shardwise.sharding.backend import default_device
 from shardwise.sharding.formats import Format, Layout
 from shardwise.sharding.ownership import spans_processes
 from shardwise.sharding.spaces import Space
-from shardwise.sharding.tiling import indivisible_text
+from shardwise.sharding.tiling import common_refinement, indivisible_text
 
 _MOVES = config.setting("jax_transfer_guard_device_to_device")
 _blank = ArrayImpl.__new__
@@ -302,7 +302,7 @@ def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
             f"several processes: {value.sharding}. Use multihost_utils.process_allgather for its value."
         )
     sig = signature(array_type(value.shape, value.dtype, value.weak_type, target), target, True)
-    if own.spans and own.devices == target.device_list and (own.kept_whole or not sig.kept_whole):
+    if _on_one_grid(own, sig) and (own.kept_whole or not sig.kept_whole):
         return reshard_array(value, target)
     if own.absent and sig.absent:
         return nothing(sig)
@@ -314,16 +314,21 @@ def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
     return ArrayImpl(sig, dense=sig.part_of(value.dense), origin=origin)
 
 
+def _on_one_grid(own: Signature, sig: Signature) -> bool:
+    """Whether two arrays over several processes lie on the same devices, on meshes with a common refinement."""
+    if not own.spans or own.devices != sig.devices or own.tiling is None or sig.tiling is None:
+        return False
+    return common_refinement(own.tiling.mesh_shape, sig.tiling.mesh_shape) is not None
+
+
 def check_same(value: np.ndarray, target: Sharding, kind: str) -> int:
     """A number that identifies the value; AssertionError if the processes of `target` do not all pass the same value."""
     ranks = tuple(sorted({d.process_index for d in target.device_list}))
-    world = the_world()
     if len(ranks) == 1 or not config.shardwise_check_replicas:
         return 0
     text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
-    world.meet(ranks, number_of(text), lambda: text)
     own_checksum = checksum(value)
-    sums = world.allgather(ranks, np.array([own_checksum], np.int64))
+    sums = the_world().gather_when_met(ranks, number_of(text), lambda: text, np.array([own_checksum], np.int64))
     if (sums != sums[0]).any():
         differ = [r for r, s in zip(ranks, sums.ravel().tolist(), strict=True) if s != sums[0, 0]]
         raise AssertionError(

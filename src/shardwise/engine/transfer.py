@@ -37,12 +37,10 @@ def source_of(value: ArrayImpl, target: Sharding) -> int | None:
     """
     ranks = processes_of(value._sig.devices, target.device_list)
     text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
-    world = the_world()
-    world.meet(ranks, number_of(text), lambda: text)
     ids = [d.id for d in value._sig.devices]
     origin = 0 if value._sig.absent else value._known_origin if value._sig.spans else checksum(value.dense)
     mine = [number_of(f"{ids} {value.sharding}"), not value._sig.spans, origin]
-    announcements = world.allgather(ranks, np.array(mine, np.int64))
+    announcements = the_world().gather_when_met(ranks, number_of(text), lambda: text, np.array(mine, np.int64))
     if (announcements[:, 0] == announcements[0, 0]).all():
         owners_held = {
             int(o) for o, r in zip(announcements[:, 2], ranks, strict=True) if r in _ranks(value._sig.devices)

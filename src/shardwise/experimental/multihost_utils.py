@@ -111,9 +111,9 @@ def _gather_value(x: Any, tiled: bool) -> np.ndarray:
             return value if tiled else value[np.newaxis]
         return np.concatenate([value] * count) if tiled and value.ndim else np.stack([value] * count)
     value = _canonical(value)
-    _meet(f"process_allgather of {value.dtype.name}{list(value.shape)}")
     total_traffic.add("all_gather", value.nbytes * (processes.size - 1))
-    rows = processes.allgather(_everyone(), value)
+    what = f"process_allgather of {value.dtype.name}{list(value.shape)}"
+    rows = processes.gather_when_met(_everyone(), number_of(what), lambda: what, value)
     return rows.reshape(-1, *value.shape[1:]) if tiled and value.ndim else rows
 
 
@@ -143,10 +143,15 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
             )
         return tree_unflatten(structure, values)
     values = [_canonical(value) for value in values]
-    types = ", ".join(f"{v.dtype.name}{list(v.shape)}" for v in values)
-    _meet(f"broadcast_one_to_all of ({types})")
+    with processes.turn:
+        return tree_unflatten(structure, _broadcast(values, is_source))
+
+
+def _broadcast(values: list[np.ndarray], is_source: bool | None) -> list[np.ndarray]:
+    processes = the_world()
+    what = f"broadcast_one_to_all of ({', '.join(f'{v.dtype.name}{list(v.shape)}' for v in values)})"
     mine = processes.rank == 0 if is_source is None else bool(is_source)
-    sources = np.flatnonzero(processes.allgather(_everyone(), np.array(mine)))
+    sources = np.flatnonzero(processes.gather_when_met(_everyone(), number_of(what), lambda: what, np.array(mine)))
     if len(sources) != 1:
         raise ValueError(
             f"broadcast_one_to_all: one process must say is_source=True, but these do: {sources.tolist()}."
@@ -159,7 +164,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
             processes.comm.Bcast(as_bytes(send_buffer), root=int(sources[0]))
         is_widened = send_buffer.dtype == np.bool_ and config.dialect.arrays.broadcast_bools_are_ints
         out.append(send_buffer.astype(np.int32) if is_widened else send_buffer)
-    return tree_unflatten(structure, out)
+    return out
 
 
 def sync_global_devices(name: str) -> None:
@@ -255,10 +260,7 @@ def _to_global(x: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
     local = np.asarray(x)
     # The local shape holds one shard for each local way of splitting, so that the global shape follows from one shard.
     shard = NamedSharding(mesh.local_mesh, spec).shard_shape(local.shape)
-    ones = sharding.shard_shape(tuple(mesh.size for _ in local.shape))
-    return make_array_from_process_local_data(
-        sharding, local, tuple(size * mesh.size // one for size, one in zip(shard, ones, strict=True))
-    )
+    return make_array_from_process_local_data(sharding, local, _joined_shape(shard, sharding))
 
 
 def _to_host_local(x: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
@@ -267,9 +269,14 @@ def _to_host_local(x: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
     x = device_put(x, NamedSharding(mesh, spec))
     local = NamedSharding(mesh.local_mesh, spec)
     shards = [shard.data for shard in x.addressable_shards]
-    ways = local.shard_shape(tuple(mesh.size for _ in x.shape))
-    shape = tuple(size * mesh.size // way for size, way in zip(shards[0].shape, ways, strict=True))
-    return make_array_from_single_device_arrays(shape, local, shards)
+    return make_array_from_single_device_arrays(_joined_shape(shards[0].shape, local), local, shards)
+
+
+def _joined_shape(shard: tuple[int, ...], sharding: NamedSharding) -> tuple[int, ...]:
+    """The shape of an array of this sharding whose shards have the shape `shard`."""
+    tiling = sharding.tiling(len(shard))
+    assert tiling is not None
+    return tuple(size * ways for size, ways in zip(shard, tiling.ways, strict=True))
 
 
 def _everyone() -> tuple[int, ...]:

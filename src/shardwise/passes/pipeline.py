@@ -203,13 +203,8 @@ def _change_sums(module: Module, context: Context, change: SumsMap) -> Module:
     """Change when sums over devices are taken. The program that runs changes only those over axes along which each process has one
     part: products sum over several parts themselves.
     """
-    grid = context.grid
-    owners = grid.processes
-    apart = (
-        frozenset()
-        if owners is None
-        else frozenset(n for n, k in zip(grid.names, owners.extents, strict=True) if k == 1)
-    )
+    names, owners = context.grid.names, context.grid.processes
+    apart = frozenset() if owners is None else frozenset(names[a] for a in owners.undivided_axes())
     program = change(module.program, apart.issuperset) if apart else module.program
     return replace(module, program=program, device_program=change(module.device_program, lambda axes: True))
 

@@ -49,11 +49,15 @@ class Ownership:
         """The processes that own devices of the grid."""
         return tuple(self.owned)
 
+    def undivided_axes(self) -> Shape:
+        """The axes (by position) along which no process owns more than one coordinate: the same answer on all of them."""
+        return tuple(a for a in range(len(self.shape)) if all(len(c[a]) == 1 for c in self.owned.values()))
+
     def __hash__(self) -> int:
         return hash((self.shape, self.me, tuple(self.owned.items())))
 
     def crossing_axes(self) -> Shape:
-        """The axes (by position) along which this process does not own every coordinate."""
+        """The axes (by position) along which this process does not own every coordinate, and so no process does."""
         return tuple(a for a, (n, c) in enumerate(zip(self.shape, self.coordinates, strict=True)) if len(c) != n)
 
 

@@ -58,6 +58,27 @@ def other_order():
         f(a)
 
 
+def threads():
+    """Two threads exchange at once, in the opposite order on the other process: a thread waits until the other's exchange has ended."""
+    errors = []
+
+    def call(f):
+        try:
+            f(a)
+        except RuntimeError as error:
+            errors.append(error)
+
+    first, second = [threading.Thread(target=call, args=(f,)) for f in ((total, top) if me else (top, total))]
+    first.start()
+    while first.is_alive() and comm.the_world()._place[0] != "meets":
+        time.sleep(0.001)
+    second.start()
+    first.join()
+    second.join()
+    if [type(error).__name__ for error in errors] == ["DivergenceError"] * 2:
+        raise errors[0]
+
+
 def all_raise():
     jax.jit(lambda x: jnp.dot(x, jnp.ones(3)))(jnp.ones(2))
 

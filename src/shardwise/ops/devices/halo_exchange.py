@@ -155,6 +155,9 @@ def _put_together(runs: list[Run], parts: list[Ndarray], like: Ndarray, fill: Nd
 # -- over processes --------------------------------------------------------------------------------------------------------
 
 
+Write = tuple[int, int, int, int | None, int | None, int]  # part, place, rows, source, take, first row
+
+
 class Windows:
     """The positions of one split source that each process sends, and how windows are assembled; each device has `local` positions.
 
@@ -230,7 +233,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     ]
     exchanges = [_Exchange(rim, tag_of(f"halo_exchange {s}", env, in_types, params)) if rim and rim.fan else None
                  for s, rim in enumerate(rims)]  # fmt: skip
-    writes: list[tuple[int, int, int, int | None, int | None, int]] = []  # part, place, rows, source, take, first row
+    writes: list[Write] = []
     for j, part in enumerate(own_parts):
         place, begin = 0, step * int(part) + start
         for source, first, length in _covering_runs(pieces, begin, begin + width):
@@ -242,6 +245,13 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
                 writes += [(j, place + offset, count, source, take, row) for offset, take, row, count in window_pieces]
             place += length
 
+    whole = _whole_window(writes, width) if len(own_parts) == 1 else None
+    lines = tuple(env.dim(a) for a in axes)
+
+    def put_back(out: Ndarray) -> Ndarray:
+        front = with_dim_at(with_dim_at(out, 0, 1), 0, at)
+        return back_from(env, front, axes, lines) if step else with_ones(front[0], lines)
+
     def run(*blocks: Ndarray) -> Ndarray:
         rows, loops = [], []
         for s, x in enumerate(blocks[:-1]):
@@ -249,10 +259,15 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
             part_first = with_dim_at(with_dim_at(front, at, 0), 1, 0)  # (part, position in it, loops..., rest)
             rows.append(part_first.reshape(-1, *part_first.shape[2:]) if split[s] else part_first)
             loops.append(part_first.shape[2:])
-        fill_front, dims = front_of(env, settlers[-1](blocks[-1]), axes)
+        fill_front, _ = front_of(env, settlers[-1](blocks[-1]), axes)
         rest = loops[0][fill_front.ndim - 1 :]
         lead = np.broadcast_shapes(fill_front.shape[1:], *[m[: fill_front.ndim - 1] for m in loops])
         received_rows = [e.run(line, of) if e is not None else [] for e, of in zip(exchanges, rows, strict=True)]
+        if whole is not None:
+            source, row = whole
+            near = rows[source] if split[source] else rows[source][0]
+            if near.shape[1:] == (*lead, *rest):
+                return put_back(near[None, row : row + width])
         out = pool.empty((len(own_parts), width, *lead, *rest), blocks[0].dtype)
         for j, place, count, source, take, row in writes:
             into = out[j, place : place + count]
@@ -265,14 +280,21 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
                 into[...] = rows[source][row : row + count]
             else:
                 into[...] = rows[source][j, row : row + count]
-        front = with_dim_at(with_dim_at(out, 0, 1), 0, at)
-        return back_from(env, front, axes, dims) if step else with_ones(front[0], dims)
+        return put_back(out)
 
     sent_bytes = 0
     for t, rim in zip(in_types, rims, strict=False):
         if rim is not None:
             sent_bytes += block_bytes(env, t, axes) // max(t.shape[dim], 1) * sum(where.size for _, where in rim.sends)
     return annotate_sends(run, sent_bytes, line.ranks)
+
+
+def _whole_window(writes: list[Write], width: int) -> tuple[int, int] | None:
+    """Where a window lies as a whole in what this process has, so that a view will do: the source, and the first row in it."""
+    if len(writes) != 1:
+        return None
+    _, _, _, source, take, row = writes[0]
+    return (source, row) if source is not None and take is None and width else None
 
 
 class _Exchange:

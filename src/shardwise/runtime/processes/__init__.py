@@ -10,13 +10,13 @@ from shardwise.base.doors import open_door
 if TYPE_CHECKING:
     from shardwise.runtime.processes.announce import AnnouncedProgram as AnnouncedProgram
     from shardwise.runtime.processes.announce import exchanges as exchanges
-    from shardwise.runtime.processes.comm import Meeting as Meeting
     from shardwise.runtime.processes.comm import as_bytes as as_bytes
     from shardwise.runtime.processes.comm import the_world as the_world
     from shardwise.runtime.processes.comm import world as world
     from shardwise.runtime.processes.gather import CoordinatorLinks as CoordinatorLinks
     from shardwise.runtime.processes.gather import launched_by_mpi as launched_by_mpi
     from shardwise.runtime.processes.gather import split_address as split_address
+    from shardwise.runtime.processes.meeting import Meeting as Meeting
     from shardwise.runtime.processes.origin import FEW as FEW
     from shardwise.runtime.processes.origin import MASK as MASK
     from shardwise.runtime.processes.origin import history as history
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 __getattr__ = open_door(
     __name__,
     announce="AnnouncedProgram exchanges",
-    comm="Meeting as_bytes the_world world",
+    comm="as_bytes the_world world",
     gather="CoordinatorLinks launched_by_mpi split_address",
+    meeting="Meeting",
     origin="FEW MASK history number_of",
     routes="Message Route",
     shared="processors",

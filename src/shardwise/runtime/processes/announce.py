@@ -16,8 +16,9 @@ from shardwise.ir import Equation, Program, rounds_of, source_text, subprograms
 from shardwise.ir.digest import ProgramDigest
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan, kernel_of
-from shardwise.runtime.processes.comm import Meeting, the_world
+from shardwise.runtime.processes.comm import the_world
 from shardwise.runtime.processes.divergence import Evidence
+from shardwise.runtime.processes.meeting import Meeting
 from shardwise.runtime.processes.origin import MASK, SharedProgram, history, number_of
 from shardwise.runtime.processes.vouch import checksum, describe_value
 
@@ -144,12 +145,13 @@ class AnnouncedProgram:
     def _run_when_met(self, meeting: Meeting, run: Callable[..., tuple[Ndarray, ...]]) -> Run:
         """`run` once the processes have agreed. It takes the origin of its results, the numbers of which that is made (the program's and
         one for each argument), and blocks."""
-        exchange, values = meeting.exchange, self._values
+        turn, exchange, values = meeting.world.turn, meeting.exchange, self._values
 
         def run_met(number: int, terms: tuple[int, ...], *blocks: Ndarray) -> tuple[Ndarray, ...]:
-            meeting.number = number
-            self._terms = terms
-            return exchange(run, blocks)
+            with turn:  # the number is that of this call
+                meeting.number = number
+                self._terms = terms
+                return exchange(run, blocks)
 
         def met_with_values(number: int, terms: tuple[int, ...], *blocks: Ndarray) -> tuple[Ndarray, ...]:
             try:

@@ -14,13 +14,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
 from shardwise.base import config, uncaught
 from shardwise.base.errors import DivergenceError
+from shardwise.base.locks import free_reentrant_lock
 from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import is_users
 from shardwise.runtime.processes import divergence
@@ -29,6 +30,7 @@ from shardwise.runtime.processes.gather import CoordinatorLinks
 from shardwise.runtime.processes.interrupts import Interrupts
 from shardwise.runtime.processes.link import Link
 from shardwise.runtime.processes.link import as_bytes as as_bytes
+from shardwise.runtime.processes.meeting import BUSY, Meeting
 from shardwise.runtime.processes.network import NetworkLink
 from shardwise.runtime.processes.origin import history
 from shardwise.runtime.processes.sentinel import Sentinel
@@ -56,8 +58,9 @@ class World:
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
         self.last: Any = "nothing"
+        self.turn = free_reentrant_lock()  # of the thread whose exchange goes on: those of two never mix
         self._steps: dict[tuple[int, ...], int] = {}  # how often each group has met
-        self._place = _BUSY  # what this process does, with whom, and the sequence number of that
+        self._place = BUSY  # what this process does, with whom, and the sequence number of that
         self._reported = 0.0
         self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.size)): self.comm}
         self._since: float | None = None  # when the present wait began
@@ -118,6 +121,14 @@ class World:
         """
         Meeting(self, ranks, number, describe).meet()
 
+    def gather_when_met(
+        self, ranks: tuple[int, ...], number: int, describe: Callable[[], str], send: Ndarray
+    ) -> Ndarray:
+        """`meet`, then `allgather`, between which no other thread meets anybody."""
+        with self.turn:
+            self.meet(ranks, number, describe)
+            return self.allgather(ranks, send)
+
     def _raise_divergence(
         self, ranks: tuple[int, ...], comm: Any, mine: Any, evidence: Callable[[], Evidence] | None = None
     ) -> None:
@@ -147,6 +158,10 @@ class World:
         Raises:
             DivergenceError: each of several processes has computed what others have not.
         """
+        with self.turn:
+            self._compare_histories()
+
+    def _compare_histories(self) -> None:
         recent = history.recent()
         told = self.comm.allgather((history.totals(), recent))
         for ranks in sorted({ranks for totals, _ in told for ranks in totals}):
@@ -339,88 +354,6 @@ class World:
         if ends:
             time.sleep(_GRACE)
             self._abort()
-
-
-class Meeting:
-    """One thing that processes do together, again and again: they wait for each other and compare what they have come for.
-
-    Where `early` is true the first thing that follows is an exchange between the same processes; if their link compares tags
-    that exchange is the meeting.
-    """
-
-    __slots__ = ("_describe", "_early", "_evidence", "_link", "number", "ranks", "world")
-
-    def __init__(
-        self,
-        world: World,
-        ranks: tuple[int, ...],
-        number: int,
-        describe: Callable[[], str],
-        early: bool = False,
-        evidence: Callable[[], Evidence] | None = None,
-    ) -> None:
-        self.world = world
-        self.ranks = ranks
-        self.number = number
-        self._describe = describe
-        self._early = early
-        self._evidence = evidence
-        self._link: Link | None = None
-
-    def arrive(self) -> None:
-        """From now on this process waits for the others."""
-        world, ranks = self.world, self.ranks
-        step = world._steps[ranks] = world._steps.get(ranks, 0) + 1
-        world._doing = world.last = self._describe
-        world._evidence = self._evidence
-        world._place = ("meets", ranks, step)
-        world._since = time.monotonic()
-
-    def begin(self) -> None:
-        """All have come; they begin to exchange."""
-        world = self.world
-        world._place = ("exchanges", self.ranks, world._steps[self.ranks])
-        world._since = time.monotonic()
-
-    def _connect(self) -> Link:
-        """The link between the processes, which the first of them to ask for it may have to wait for."""
-        world = self.world
-        world._doing, world._place = self._describe, ("meets", self.ranks, 0)
-        world._since = time.monotonic()
-        link = self._link = world.link(self.ranks)
-        world._since = None
-        world._place = _BUSY
-        return link
-
-    def meet(self) -> None:
-        """Wait for the others. DivergenceError if one of them has come for something else."""
-        world, link = self.world, self._link or self._connect()
-        self.arrive()
-        agreed = link.meet(self.number)
-        world._since = None
-        world._place = _BUSY
-        if not agreed:
-            world._raise_divergence(self.ranks, world.group(self.ranks), self._describe, self._evidence)
-
-    def exchange(self, run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
-        """Meet, then `run(*blocks)`, which exchanges data with the others."""
-        world, link = self.world, self._link or self._connect()
-        early = self._early and isinstance(link, SharedLink)
-        if early:
-            before, link.owed = link.owed, self  # type: ignore[union-attr]
-        else:
-            self.meet()
-            self.begin()
-        try:
-            return run(*blocks)
-        finally:
-            if early:
-                link.owed = before  # type: ignore[union-attr]
-            world._since = None
-            world._place = _BUSY
-
-
-_BUSY: tuple[str, tuple[int, ...], int] = ("busy", (), 0)
 
 
 def _text_of(what: Any) -> str:

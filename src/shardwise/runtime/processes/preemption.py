@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.errors import JaxRuntimeError
-from shardwise.runtime.processes.comm import Meeting, world
+from shardwise.runtime.processes.comm import world
+from shardwise.runtime.processes.meeting import Meeting
 from shardwise.runtime.processes.origin import number_of
 
 

@@ -20,7 +20,8 @@ from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.shapes import Ndarray
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.processes.link import Combine, combine_arrays, offer, patiently, pieces
+from shardwise.runtime.processes.link import Combine, combine_arrays, patiently, pieces
+from shardwise.runtime.processes.sleeping import can_sleep, sleep_at, wake_at
 from shardwise.runtime.processes.traffic import total_traffic
 
 DEPTH = 6
@@ -28,8 +29,14 @@ LATE = 3
 ROOM = 1 << 18  # bytes of a slot
 CROWDED_ROOM = 1 << 20  # where each round means that processors change hands
 _HEAD = 4096
-_SPINS = 20000  # looks at a flag before the processor is offered to others: about a millisecond
-_YIELDS = 1000  # offers of the processor before more patience
+_SPINS = 20000  # looks at a flag before the process sleeps: about a millisecond
+_FEWEST_SPINS = 200  # where looking has been in vain, as on processors that others use, too
+# After each so many waits in vain a process looks longer than it takes to wake another, or both would go on sleeping by turns.
+_VAIN_WAITS, _ENOUGH_SPINS = 64, 4000
+_WAITS_FOR = (
+    64  # the place in a head of the process that its process sleeps for, counted from 1; apart from what others look at
+)
+_SLEEP = 0.01  # seconds at most between two looks of a process that sleeps
 _SMALL = 1 << 14  # bytes that all-reduce shows to everybody at once
 # Processors that keep the order of writes, and of reads.
 _IN_ORDER = hasattr(os, "uname") and os.uname().machine in ("x86_64", "amd64", "i686")
@@ -52,8 +59,8 @@ class Owed(Protocol):
 class SharedLink:
     """The processes of one communicator, all on one node. `diverged` raises the error for tags that differ."""
 
-    __slots__ = ("_broken", "_head", "_heads", "_others", "_round", "_segments", "_small", "_spins", "_window",
-                 "diverged", "me", "owed", "room", "size")  # fmt: skip
+    __slots__ = ("_broken", "_flags", "_head", "_others", "_round", "_segments", "_small", "_spins", "_vain_waits", "_window",
+                 "_word", "diverged", "me", "most_spins", "owed", "room", "size")  # fmt: skip
 
     def __init__(self, window: Any, size: int, me: int, crowded: bool, diverged: Callable[[], Any]) -> None:
         self.size = size
@@ -62,11 +69,14 @@ class SharedLink:
         self.diverged = diverged
         self._window = window
         self._segments = [np.frombuffer(window.Shared_query(k)[0], np.uint8) for k in range(size)]
-        self._heads = [memoryview(s[:_HEAD]).cast("q") for s in self._segments]  # type: ignore[arg-type]
-        self._head = self._heads[me]
-        self._others = [head for k, head in enumerate(self._heads) if k != me]
+        heads = [memoryview(s[:_HEAD]).cast("q") for s in self._segments]  # type: ignore[arg-type]
+        self._head = heads[me]
+        self._others = [head for k, head in enumerate(heads) if k != me]
+        self._flags = [(head, k + 1, self._segments[k].ctypes.data) for k, head in enumerate(heads) if k != me]
+        self._word = self._segments[me].ctypes.data
         self._round = 0
-        self._spins = 0 if crowded else _SPINS
+        self._spins = self.most_spins = 0 if crowded else _SPINS
+        self._vain_waits = 0
         self._small: dict[Any, list[tuple[Ndarray, list[Ndarray]]]] = {}
         self._broken = False
         self.owed: Owed | None = None  # a meeting that the next exchange is to be, too
@@ -80,20 +90,30 @@ class SharedLink:
 
     def _wait(self, step: int) -> None:
         """Until all others have come to round `step`."""
-        for flag in self._others:
-            if flag[0] < step:
-                for _ in range(self._spins):
-                    if flag[0] >= step:
-                        break
-                else:
-                    for _ in range(_YIELDS):
-                        offer()
-                        if flag[0] >= step:
-                            break
-                    else:
-                        patiently(lambda flag=flag: flag[0] >= step)
+        for head, place, word in self._flags:
+            if head[0] < step:
+                self._wait_for(head, place, word, step)
         if not _IN_ORDER:
             self._window.Sync()
+
+    def _wait_for(self, head: memoryview, place: int, word: int, step: int) -> None:
+        spins = self._spins if self._vain_waits % _VAIN_WAITS else max(self._spins, _ENOUGH_SPINS)
+        for _ in range(min(spins, self.most_spins)):
+            if head[0] >= step:
+                self._spins = min(2 * spins, self.most_spins)
+                return
+        self._spins = max(self._spins // 2, _FEWEST_SPINS)
+        self._vain_waits += 1
+        if not can_sleep:
+            patiently(lambda: head[0] >= step)
+            return
+        own = self._head
+        own[_WAITS_FOR] = place
+        try:
+            while (value := head[0]) < step:
+                sleep_at(word, value, _SLEEP)
+        finally:
+            own[_WAITS_FOR] = 0
 
     def _begin(self) -> int:
         """Start a round; its slot may be filled then. Gives the slot."""
@@ -106,6 +126,11 @@ class SharedLink:
         if not _IN_ORDER:
             self._window.Sync()
         step = self._head[0] = self._round
+        place = self.me + 1
+        for head in self._others:
+            if head[_WAITS_FOR] == place:
+                wake_at(self._word)
+                break
         return step
 
     def _first(self, tag: int) -> int:

@@ -113,6 +113,7 @@ class Watch:
         text = f"process {rank} {why}" if why.startswith("has") else why
         sys.stdout.flush()
         print(f"shardwise: {text}; the whole job ends.", file=sys.stderr, flush=True)
+        _unlink_own_segments()  # the system keeps what has a name, and MPI has no time to take it away
         time.sleep(0.5)  # the launcher passes the message on
         os._exit(1)
 
@@ -311,10 +312,15 @@ def unlink_segments(node: Any) -> None:
     """
     node.Barrier()
     if node.Get_rank() == 0:
-        try:
-            lines = Path("/proc/self/maps").read_text().splitlines()
-        except OSError:
-            return
-        for path in {line.split(None, 5)[-1] for line in lines if f"{_SHARED}/mpich_shm_" in line}:
-            with contextlib.suppress(OSError):  # it has none any more
-                os.unlink(path)
+        _unlink_own_segments()
+
+
+def _unlink_own_segments() -> None:
+    """Take away the names of the shared memory that MPI has made and this process has."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return
+    for path in {line.split(None, 5)[-1] for line in lines if f"{_SHARED}/mpich_shm_" in line}:
+        with contextlib.suppress(OSError):  # it has none any more
+            os.unlink(path)
