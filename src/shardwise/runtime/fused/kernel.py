@@ -214,7 +214,7 @@ class GroupKernel(SpecializedKernel):
             """Without stores past the cache: the memory that results go to was read just before."""
             return _on_blocks(met, self._calls(replace(met, streaming=False)) or calls) if arrangement.streams else run
 
-        over = arrangement.over([(b.shape, b.itemsize) for b in blocks])
+        over = arrangement.over([(b.shape, b.itemsize) for b in blocks], self._forgetful)
         return Specialization(met.results, run, over, run_over)
 
     def _extents(self, graph: Graph, blocks: Sequence[Ndarray], lead: int, crossed: set[int]) -> list[Shape]:
