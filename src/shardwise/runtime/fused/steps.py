@@ -64,7 +64,7 @@ class Arrangement:
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         width = lanes_of(*(a.aval.dtype.name for e in program.equations for a in (*e.inputs, *e.outputs)))
         loops = MemoryLoops.of(met)
-        if whole and (rows := _rows_in_vectors(graph, loops, sizes, width)) is not None:
+        if whole and not met.once and (rows := _rows_in_vectors(graph, loops, sizes, width)) is not None:
             access, within = rows
             row, lane = loops.extents[-1], len(within.extents) - 1
             return Arrangement(graph, met, within, sizes, math.lcm(row, width), within.roles(lane), access, row)
@@ -95,6 +95,8 @@ class Arrangement:
         if whole and across is None and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
             return None
         if not _reads_apart(graph, loops, access, lane, width):
+            return None
+        if met.once and (not whole or across is not None or {*access} - {CONTIGUOUS, REPEATED}):
             return None
         found = Arrangement(graph, met, loops, sizes, width, loops.roles(lane), access)
         if not found.roles.along:
@@ -274,6 +276,7 @@ class Arrangement:
             joins=tuple(order.index(loop) for loop in joins),
             sections=sections,
             pairs=pairs,
+            once=self.met.once,
         )
 
     def _numbers(self) -> Iterator[int]:
