@@ -250,7 +250,7 @@ class Arrangement:
         for p in range(graph.passes if split else 0):
             grain = max(1, costs.FUSED_CHUNK // (work // pieces))
             found.append(call(writer().part(p), units=units * pieces, grain=grain))
-            if graph.folds[p]:
+            if graph.folds[p] or (p == last and any(v not in graph.full for v in graph.outputs)):
                 found.append(call(writer().finish(p, p == last), grain=max(1, units // 16)))
         if not split:
             found.append(call(writer().whole()))
