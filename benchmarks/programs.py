@@ -218,6 +218,22 @@ def wave_equation(jax, jnp, np):
     return lambda: f(x)
 
 
+@case(FAMILY, devices=(1, 8))
+def staggered_waves(jax, jnp, np):
+    """20 steps of waves on a staggered grid of 512 x 256, the rows split: pressures and velocities by `x.at[1:-1, 1:-1].add`."""
+    fields = [rows(jax, np, scale * normal(np, 512, 256)) for scale in (1, 0.5, -0.5)]
+
+    def step(_, c):
+        p, u, v = c
+        u = u.at[:-1].add(-0.4 * (p[1:] - p[:-1]))
+        v = v.at[:, :-1].add(-0.4 * (p[:, 1:] - p[:, :-1]))
+        slopes = u[1:-1, 1:-1] - u[:-2, 1:-1] + v[1:-1, 1:-1] - v[1:-1, :-2]
+        return p.at[1:-1, 1:-1].add(-0.4 * slopes), u, v
+
+    f = jax.jit(lambda *fields: jax.lax.fori_loop(0, 20, step, fields))
+    return lambda: f(*fields)
+
+
 @case(FAMILY)
 def top_k_of_split_words(jax, jnp, np):
     """The 16 greatest of 32,768 scores of each of 16 texts, the scores split."""

@@ -101,6 +101,7 @@ SPECIAL = {  # programs with equations that passes look for
     "columns_apart": lambda x: x.at[jnp.arange(64) % 7, jnp.arange(64)].add(x[0]),
     "element_reads": lambda x: x[jnp.arange(64) % 5, jnp.arange(64) % 3] * 2,
     "epilogues": lambda x: lax.tanh(lax.dot(x, x)),
+    "computed_windows": lambda x: x.at[1:, 1:].add(jnp.sin(x.T[1:, 1:])),
     "short_rows": lambda x: x.reshape(16, 16, 2, 8).sum((1, 3)) * 2,
     "loop_pieces": lambda x: lax.fori_loop(0, 3, lambda _, c: jnp.sin(c) + x, x),
 }

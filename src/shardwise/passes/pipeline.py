@@ -5,7 +5,7 @@
     device_choices                                                         `CHOOSING`, if devices go different ways
     loop_pieces -> conv_products -> wide_products -> outer_products -> window_pieces -> pad_sums -> scatter_sums -> joined_pads
                 -> cut_pieces -> dims_apart -> columns_apart -> element_reads -> masked_sums -> crossing_reductions -> short_rows
-                -> schedule -> epilogues                                   `FUSING`, if there are large values
+                -> schedule -> epilogues -> computed_windows               `FUSING`, if there are large values
     loops_apart -> small                                                   `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
@@ -287,6 +287,10 @@ def _adds_updates(eqn: Equation) -> bool:
     return eqn.op.updates and bool(eqn.op.additive)
 
 
+def _is_update(eqn: Equation) -> bool:
+    return eqn.op.updates
+
+
 def _takes_columns(eqn: Equation) -> bool:
     return eqn.op.columns is not None
 
@@ -358,6 +362,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("short_rows", "with_short_rows", _reduces),
     _later("schedule", "schedule"),
     _later("epilogues", "with_epilogues", _is_product),
+    _later("computed_windows", "with_computed_windows", _is_update),
 )
 JOINING: tuple[tuple[str, Pass], ...] = (
     _later("loops_apart", "with_loops_apart", _holds_programs),

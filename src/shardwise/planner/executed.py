@@ -75,20 +75,21 @@ def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int], d
 def _passes(
     eqn: Equation, roots: Mapping[Var, Atom], over: Mapping[Var, tuple[Var, ...]], dying: Collection[Var]
 ) -> tuple[Pass, ...]:
-    """The passes of the kernel; an update of a value that is still needed copies it first."""
+    """The passes of the kernel; an update of a value that is still needed copies it first. What an update holds ends with it."""
     passes = passes_of(eqn, roots)
     if not is_update(eqn):
         return passes
-    result = eqn.outputs[0]
-    (one,) = passes
-    both_ways = 2 * min(result.aval.nbytes, sum(a.aval.nbytes for a in eqn.inputs[1:]))
+    result, inner = eqn.outputs[0], held_program(eqn)
+    *before, one = passes
+    others = (eqn if inner is None else inner.equations[-1]).inputs[1:]
+    both_ways = 2 * min(result.aval.nbytes, sum(a.aval.nbytes for a in others))
     update = replace(one, touched={**one.touched, result: both_ways})
     if any(v in dying for v in over.get(result, ())):
-        return (update,)
+        return *before, update
     whole = {result: result.aval.nbytes}
     if isinstance(source := root_of(eqn.inputs[0], roots), Var):
         whole[source] = min(source.aval.nbytes, result.aval.nbytes)
-    return Pass((), whole, 0), update
+    return Pass((), whole, 0), *before, update
 
 
 def _splice_kernel(eqn: Equation) -> Iterator[Equation]:

@@ -444,6 +444,16 @@ def test_an_operand_that_later_passes_read_stays(rows, axis):
     assert there == [False, True]
 
 
+@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+def test_an_operand_stays_that_pieces_read_again(rows, axis):
+    """Whole rows keep what was computed of it for the next pass; pieces of rows compute it anew."""
+    f = lambda x, a: (y := jnp.tanh(x), y / y.sum(a, keepdims=True))  # noqa: E731
+    got, want, there = over_first(f, 256, 512, axis=axis)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert there == ([False, True] if rows == "pieces" else [True, False])
+
+
 def test_odd_rows_are_not_written_over():
     """Their last vector goes back over elements that were done."""
     got, want, there = over_first(shares, 257, 513, axis=1)

@@ -40,7 +40,8 @@ class Form:
     around it ("outer"). `row`: the elements of a row where vectors have several rows, which follow each other along the innermost loop;
     else 0. `joins`: per value whose pieces lie apart the loop along which they do: the kept ones count first, then those
     `around`, then the innermost one, `sections` of which have pieces of their own. `tables`: of the operands that are read at positions.
-    `pairs`: a vector fills two registers, where else two accumulators per reduction take turns.
+    `pairs`: a vector fills two registers, where else two accumulators per reduction take turns. `once`: no vector goes back over
+    elements that were done.
     """
 
     width: int
@@ -56,6 +57,7 @@ class Form:
     sections: int = 1
     tables: tuple[TableForm, ...] = ()
     pairs: bool = False
+    once: bool = False
 
     @property
     def inner(self) -> int:
@@ -74,7 +76,7 @@ class Form:
 
     def unit(self, copies: int) -> Unit:
         """The loops of a unit; their extents are the job's. `copies`: accumulators per reduction."""
-        tail = MASKED if self.sections > 1 else OVERLAP if self.ragged else WHOLE
+        tail = MASKED if self.sections > 1 or (self.once and self.ragged) else OVERLAP if self.ragged else WHOLE
         roles = Roles(range(self.kept), range(self.kept, self.inner), self.inner, self.lane)
         kept, around = ([f"%{name}{d}" for d in range(n)] for name, n in (("kept", self.kept), ("around", self.around)))
         return Unit(roles, [*kept, *around, "%count"], self.tile, tail, copies)

@@ -183,17 +183,22 @@ class GroupKernel(SpecializedKernel):
         """The function with which one thread does the whole group in one call, and its memory; None if there is no such function."""
         return self._calls(met, threaded=False)
 
-    def call_into(self, blocks: Sequence[Ndarray], out: Ndarray) -> Callable[..., None] | None:
+    def call_into(self, blocks: Sequence[Ndarray], out: Ndarray, over: bool = False) -> Callable[..., None] | None:
         """What computes the one result of an elementwise group where `out` lies, be it a part of a larger block: it takes the addresses of
-        the operands that the group reads, and of the result. None where the ops' own kernels are as fast.
+        the operands, and of the result. `over`: operands may lie there, too. None where the ops' own kernels are as fast.
         """
         met = None if self._lines else self.meet_blocks(blocks)
-        if met is None or math.prod(met.full) < costs.FUSED_FEWEST or met.numbers != tuple(range(len(blocks))):
+        if met is None or math.prod(met.full) < costs.FUSED_FEWEST:
             return None
-        lead = self._env.lead
-        _, steps = align_block(out, range(out.ndim - lead), lead, len(met.full))
-        calls = self._calls(replace(met, strides=(*met.strides[:-1], steps), streaming=False))
-        return None if calls is None else calls.run
+        lead, numbers = self._env.lead, met.numbers
+        extents, steps = align_block(out, range(out.ndim - lead), lead, len(met.full))
+        if extents != met.full:
+            return None
+        calls = self._calls(replace(met, strides=(*met.strides[:-1], steps), streaming=False, once=over))
+        if calls is None or numbers == tuple(range(len(blocks))):
+            return None if calls is None else calls.run
+        run = calls.run
+        return lambda *addresses: run(*[addresses[i] for i in numbers], addresses[-1])
 
     def _calls(self, met: Met, threaded: bool = True) -> Calls | None:
         arrangement = Arrangement.of(self._graph, met)
@@ -215,7 +220,7 @@ class GroupKernel(SpecializedKernel):
             """Without stores past the cache: the memory that results go to was read just before."""
             return _on_blocks(met, self._calls(replace(met, streaming=False)) or calls) if arrangement.streams else run
 
-        over = arrangement.over([(b.shape, b.itemsize) for b in blocks])
+        over = arrangement.over([(b.shape, b.itemsize) for b in blocks], self._forgetful)
         return Specialization(met.results, run, over, run_over)
 
     def _extents(self, graph: Graph, blocks: Sequence[Ndarray], lead: int, crossed: set[int]) -> list[Shape]:

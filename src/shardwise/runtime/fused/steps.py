@@ -64,7 +64,7 @@ class Arrangement:
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         width = lanes_of(*(a.aval.dtype.name for e in program.equations for a in (*e.inputs, *e.outputs)))
         loops = MemoryLoops.of(met)
-        if whole and (rows := _rows_in_vectors(graph, loops, sizes, width)) is not None:
+        if whole and not met.once and (rows := _rows_in_vectors(graph, loops, sizes, width)) is not None:
             access, within = rows
             row, lane = loops.extents[-1], len(within.extents) - 1
             return Arrangement(graph, met, within, sizes, math.lcm(row, width), within.roles(lane), access, row)
@@ -95,6 +95,8 @@ class Arrangement:
         if whole and across is None and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
             return None
         if not _reads_apart(graph, loops, access, lane, width):
+            return None
+        if met.once and (not whole or across is not None or {*access} - {CONTIGUOUS, REPEATED}):
             return None
         found = Arrangement(graph, met, loops, sizes, width, loops.roles(lane), access)
         if not found.roles.along:
@@ -180,14 +182,17 @@ class Arrangement:
 
     # -- results over operands -------------------------------------------------------------------------------------------
 
-    def over(self, operands: Sequence[tuple[Shape, int]]) -> tuple[tuple[int, int], ...]:
+    def over(
+        self, operands: Sequence[tuple[Shape, int]], forgetful: Callable[[], Graph]
+    ) -> tuple[tuple[int, int], ...]:
         """Pairs (result, operand) that lie alike in memory: the result may be written over the operand. Operands by shape and itemsize.
 
         No pass reads such an operand after the result is written, and no vector goes back over elements that were done.
         """
         if self.loops.extents[self.roles.lane] % self._step:
             return ()
-        met, graph, found = self.met, self.graph, list[tuple[int, int]]()
+        graph, _ = self._cut(forgetful)
+        met, found = self.met, list[tuple[int, int]]()
         for j, (result, var) in enumerate(zip(met.results, graph.outputs, strict=True)):
             for k, number in enumerate(met.numbers):
                 shape, itemsize = operands[number]
@@ -210,19 +215,12 @@ class Arrangement:
 
         `forgetful` gives the graph in which no pass keeps values for later ones.
         """
-        graph, loops, width, roles = self.graph, self.loops, self.width, self.roles
-        strips = 1 if roles.along else -(-loops.extents[roles.lane] // width)
-        units = strips * self._many(roles.kept)
-        work = self.length * self._lanes
+        loops, width, roles = self.loops, self.width, self.roles
+        graph, (split, cut, piece) = self._cut(forgetful)
+        if split and not threaded and not graph.space.whole:
+            return None
+        strips, units, work = self._strips, self._units, self.length * self._lanes
         count, rounds = loops.extents[roles.inner], self._many(roles.around)
-        if graph.space.whole:
-            split, cut, piece = self._cut_row(count)
-        else:
-            split, cut, piece = self._cut_unit(units, count, rounds)
-            if split and not threaded:
-                return None
-            if split and graph.passes > 1:
-                graph = forgetful()
         pieces = -(-(count if cut == "inner" else rounds) // piece)
         ragged = roles.along and count % self._step != 0
         begins, cuts = _begins(graph, loops), _cuts(graph, loops, roles.inner)
@@ -252,7 +250,7 @@ class Arrangement:
         for p in range(graph.passes if split else 0):
             grain = max(1, costs.FUSED_CHUNK // (work // pieces))
             found.append(call(writer().part(p), units=units * pieces, grain=grain))
-            if graph.folds[p]:
+            if graph.folds[p] or (p == last and any(v not in graph.full for v in graph.outputs)):
                 found.append(call(writer().finish(p, p == last), grain=max(1, units // 16)))
         if not split:
             found.append(call(writer().whole()))
@@ -278,6 +276,7 @@ class Arrangement:
             joins=tuple(order.index(loop) for loop in joins),
             sections=sections,
             pairs=pairs,
+            once=self.met.once,
         )
 
     def _numbers(self) -> Iterator[int]:
@@ -287,6 +286,25 @@ class Arrangement:
         yield from (loops.extents[d] for d in around)
         yield from (own[d] for own in loops.strides for d in (*around, roles.inner, roles.lane))
         yield from (number for *_, numbers in self.met.tables for number in numbers)
+
+    @property
+    def _strips(self) -> int:
+        """Vectors of a row whose lanes have results of their own."""
+        return 1 if self.roles.along else -(-self.loops.extents[self.roles.lane] // self.width)
+
+    @property
+    def _units(self) -> int:
+        return self._strips * self._many(self.roles.kept)
+
+    def _cut(self, forgetful: Callable[[], Graph]) -> tuple[Graph, tuple[bool, str, int]]:
+        """Whether units are cut, along which loops, and the rounds of a piece; and the graph that is computed so. Pieces are too many to
+        keep values for later passes, which compute them anew from the operands.
+        """
+        count, rounds = self.loops.extents[self.roles.inner], self._many(self.roles.around)
+        if self.graph.space.whole:
+            return self.graph, self._cut_row(count)
+        cut = self._cut_unit(self._units, count, rounds)
+        return (forgetful() if cut[0] and self.graph.passes > 1 else self.graph), cut
 
     def _cut_row(self, count: int) -> tuple[bool, str, int]:
         """Long rows of elementwise groups are cut into pieces of whole cache lines."""

@@ -60,7 +60,8 @@ class Met:
     `numbers` are the operands that the accesses read. `streaming`: large results may be written past the cache. `apart`: loops
     whose index is needed, since values are put together from pieces along them; `shifts`: bytes from where an operand begins to
     where element 0 of the loops would lie, per access, if that is not the same. `tables`: of operands that are read at positions, the
-    number of the access, its form, and the numbers that `TableForm.names` names.
+    number of the access, its form, and the numbers that `TableForm.names` names. `once`: no element is computed twice, since results
+    lie over operands.
     """
 
     full: Shape
@@ -74,6 +75,7 @@ class Met:
     apart: frozenset[int] = frozenset()
     shifts: tuple[int, ...] = ()
     tables: tuple[tuple[int, TableForm, Shape], ...] = ()
+    once: bool = False
 
 
 def align_block(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:
