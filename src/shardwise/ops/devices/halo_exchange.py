@@ -233,18 +233,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     ]
     exchanges = [_Exchange(rim, tag_of(f"halo_exchange {s}", env, in_types, params)) if rim and rim.fan else None
                  for s, rim in enumerate(rims)]  # fmt: skip
-    writes: list[Write] = []
-    for j, part in enumerate(own_parts):
-        place, begin = 0, step * int(part) + start
-        for source, first, length in _covering_runs(pieces, begin, begin + width):
-            rim = None if source is None else rims[source]
-            if source is None or rim is None:
-                writes.append((j, place, length, source, None, first))
-            else:
-                window_pieces = rim.pieces_of(first, length)
-                writes += [(j, place + offset, count, source, take, row) for offset, take, row, count in window_pieces]
-            place += length
-
+    writes = _window_writes(own_parts, rims, params)
     whole = _whole_window(writes, width) if len(own_parts) == 1 else None
     lines = tuple(env.dim(a) for a in axes)
 
@@ -269,17 +258,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
             if near.shape[1:] == (*lead, *rest):
                 return put_back(near[None, row : row + width])
         out = pool.empty((len(own_parts), width, *lead, *rest), blocks[0].dtype)
-        for j, place, count, source, take, row in writes:
-            into = out[j, place : place + count]
-            if source is None:
-                value: Any = fill_front[j]
-                into[...] = value.reshape(value.shape + (1,) * len(rest))
-            elif take is not None:
-                into[...] = received_rows[source][take][row : row + count]
-            elif split[source]:
-                into[...] = rows[source][row : row + count]
-            else:
-                into[...] = rows[source][j, row : row + count]
+        _write_window(out, writes, split, rows, received_rows, fill_front)
         return put_back(out)
 
     sent_bytes = 0
@@ -287,6 +266,45 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         if rim is not None:
             sent_bytes += block_bytes(env, t, axes) // max(t.shape[dim], 1) * sum(where.size for _, where in rim.sends)
     return annotate_sends(run, sent_bytes, line.ranks)
+
+
+def _window_writes(own_parts: Sequence[int], rims: Sequence[Windows | None], params: Params) -> list[Write]:
+    """What is written into each of the windows of these parts."""
+    step, start, width = params["step"], params["start"], params["width"]
+    writes: list[Write] = []
+    for j, part in enumerate(own_parts):
+        place, begin = 0, step * int(part) + start
+        for source, first, length in _covering_runs(params["pieces"], begin, begin + width):
+            rim = None if source is None else rims[source]
+            if source is None or rim is None:
+                writes.append((j, place, length, source, None, first))
+            else:
+                window_pieces = rim.pieces_of(first, length)
+                writes += [(j, place + offset, count, source, take, row) for offset, take, row, count in window_pieces]
+            place += length
+    return writes
+
+
+def _write_window(
+    out: Ndarray,
+    writes: Sequence[Write],
+    split: Sequence[bool],
+    rows: Sequence[Ndarray],
+    received_rows: Sequence[Sequence[Ndarray]],
+    fill: Ndarray,
+) -> None:
+    """Write rows of this process's and those that it received."""
+    for j, place, count, source, take, row in writes:
+        into = out[j, place : place + count]
+        if source is None:
+            value: Any = fill[j]
+            into[...] = value.reshape(value.shape + (1,) * (into.ndim - 1 - value.ndim))
+        elif take is not None:
+            into[...] = received_rows[source][take][row : row + count]
+        elif split[source]:
+            into[...] = rows[source][row : row + count]
+        else:
+            into[...] = rows[source][j, row : row + count]
 
 
 def _whole_window(writes: list[Write], width: int) -> tuple[int, int] | None:

@@ -25,7 +25,6 @@ Core = tuple[Ints, np.dtype[Any]]  # shape and type of one matrix of a result
 
 _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}  # of the routines for a type
 
-
 _THREADS_FROM = 1 << 20  # multiplications from which a second thread pays
 _SMALL = 1 << 16  # elements of a matrix up to which LAPACK itself uses one thread, or gains little by more
 

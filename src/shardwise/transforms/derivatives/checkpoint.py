@@ -350,7 +350,7 @@ def _linearize(
 ) -> tuple[list[Any], list[Any]]:
     """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
     live = tuple(t is not None for t in tangents)
-    derived: DerivedProgram = with_tangents(params["program"], live)
+    derived_program: DerivedProgram = with_tangents(params["program"], live)
     division: DividedProgram = ask_policy(params["program"], params["policy"], live)
     program, kept_equations = division.program, division.kept_equations
     primals = [*division.consts, *primals]
@@ -367,10 +367,10 @@ def _linearize(
         ]
     run = SecondRun(program, kept_equations, division.still, live, held_leaves, None)
     live_inputs = [t for t in tangents if t is not None]
-    touts = bind_again(run, primals, waiting_values, live_inputs, captures=bool(derived.consts))
+    touts = bind_again(run, primals, waiting_values, live_inputs, captures=bool(derived_program.consts))
     live_tangents = iter(touts)
     tangents_out = [next(live_tangents) if has_tangent(t) else None for t in program.out_types]
-    return outs[:count], [t if i in derived.results else None for i, t in enumerate(tangents_out)]
+    return outs[:count], [t if i in derived_program.results else None for i, t in enumerate(tangents_out)]
 
 
 def _transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:

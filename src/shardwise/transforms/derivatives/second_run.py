@@ -155,8 +155,10 @@ def bind_again(
     """The tangents of the results, by an equation of `remat_op`. `captures`: whether rules capture values when tangents are computed."""
     consts: tuple[Any, ...] = ()
     if captures:
-        made: DerivedProgram = _push_program(run, tuple([v.aval for v in (*primals, *saved_values, *tangents)]))
-        run, consts = run._replace(push=made.program), made.consts
+        derived_program: DerivedProgram = _push_program(
+            run, tuple([v.aval for v in (*primals, *saved_values, *tangents)])
+        )
+        run, consts = run._replace(push=derived_program.program), derived_program.consts
     return bind(remat_op, *primals, *saved_values, *consts, *tangents, **run._asdict())
 
 
@@ -179,9 +181,9 @@ def _inline(eqn: Equation) -> Program:
     """Where the tangents themselves are needed."""
     run = SecondRun(**eqn.params)
     if run.push is None:
-        derived: DerivedProgram = _push_program(run, tuple([a.aval for a in eqn.inputs]))
-        assert not derived.consts
-        return derived.program
+        derived_program: DerivedProgram = _push_program(run, tuple([a.aval for a in eqn.inputs]))
+        assert not derived_program.consts
+        return derived_program.program
     body, tangents = run.push, sum(run.live)
     count = body.num_consts
     consts, rest = body.inputs[:count], body.inputs[count:]
