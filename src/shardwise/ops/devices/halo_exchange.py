@@ -12,7 +12,7 @@ Between processes only the positions that the receivers' windows need are sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
