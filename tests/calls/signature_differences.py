@@ -61,12 +61,9 @@ NOT_BUILT = {
     "core": (
         "names of what JAX 0.10 took away, or types, traces and effects of its inside",
         """
-        AbstractToken CallPrimitive DShapedArray DebugInfo Effect JaxprPpContext JaxprPpSettings TraceTag
-        UnshapedArray call_impl concretization_function_error find_top_trace gensym
-        is_constant_shape mapped_aval max_dim min_dim
-        nonempty_axis_env_DO_NOT_USE primal_dtype_to_tangent_dtype set_current_trace take_current_trace
-        traverse_jaxpr_params unmapped_aval unsafe_am_i_under_a_jit_DO_NOT_USE unsafe_am_i_under_a_vmap_DO_NOT_USE
-        unsafe_get_axis_names_DO_NOT_USE
+        AbstractToken CallPrimitive DShapedArray JaxprPpContext JaxprPpSettings TraceTag UnshapedArray call_impl
+        concretization_function_error is_constant_shape mapped_aval max_dim min_dim set_current_trace take_current_trace
+        traverse_jaxpr_params unmapped_aval
         """,
     ),
     "experimental.hijax": (

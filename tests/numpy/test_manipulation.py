@@ -171,7 +171,7 @@ def test_errors(line):
 
 def test_broadcasts_share_memory():
     x = jnp.arange(4.0)
-    assert not any(np.asarray(jnp.broadcast_to(x, (1000, 4))).strides[:1])
+    assert not any(np.asarray(jnp.broadcast_to(x, (2000, 4))).strides[:1])  # small ones have memory of their own
 
 
 def test_out_sharding_of_shapes():

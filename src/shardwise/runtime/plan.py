@@ -142,9 +142,9 @@ class PlanWriter:
             lines += [f"    {inputs}, = given", "    given.clear()"]
         begun = len(lines)
         early = dict.fromkeys(self._known_equations())
-        if names := self._write_known(list(early)):
+        if early_names := self._write_known(list(early)):
             self.places[len(lines)] = next(iter(early))
-            lines.append(f"    {', '.join(names)}, = known()")
+            lines.append(f"    {', '.join(early_names)}, = known()")
         for i, eqn in enumerate(program.equations):
             if i in early:
                 continue

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as jnp
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -47,14 +48,16 @@ def test_a_constrained_result_of_two_dims_that_a_split_one_is_cut_into():
         np.testing.assert_array_equal(found, x.reshape(wanted))
 
 
-def test_merged_dims_that_are_wanted_whole_are_gathered_once():
+@pytest.mark.parametrize(("along", "gathers"), [(True, [("all_gather", 8 * 32 * 64 * 4 * 7 // 8)]), (False, [])])
+def test_merged_dims_that_are_wanted_whole_are_gathered_once(along, gathers):
     """A value in pieces is of use to who takes it in pieces; who needs all of it gets it as it lies."""
     mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
     x = sw.ShapeDtypeStruct((8, 32, 64), np.float32, sharding=NamedSharding(mesh, P(None, None, "x")))
 
     def heads(x):
         merged = x.reshape(8, 32, 8, 8).transpose(0, 2, 1, 3).reshape(64, 32, 8)
-        return (2 * merged).reshape(8, 8, 32, 8).transpose(0, 2, 1, 3).reshape(8, 32, 64) + x
+        changed = jnp.cumsum(merged, 0) if along else 2 * merged
+        return changed.reshape(8, 8, 32, 8).transpose(0, 2, 1, 3).reshape(8, 32, 64) + x
 
     transfers = sw.jit(heads).lower(x).compile().runtime_executable().transfers
-    assert [(t.kind, t.bytes) for t in transfers] == [("all_gather", 8 * 32 * 64 * 4 * 7 // 8)]
+    assert [(t.kind, t.bytes) for t in transfers] == gathers

@@ -406,15 +406,20 @@ def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     return KeyUses(sinks, uses.sources, uses.forwards)
 
 
+def _of_stack(eqn: Equation) -> Equation:
+    """The equation of the op of each element, on the stacks."""
+    return Equation(eqn.params["mapped_op"], eqn.inputs, eqn.outputs, dict(eqn.params["inner"]), eqn.source)
+
+
 def _calls(eqn: Equation, spread: Spread) -> int:
     """Those of the op's kernel for a stack. An operand that all elements share counts as no stack."""
     form = eqn.params["mapped_op"].small
-    return form.calls_for(eqn, spread) if form is not None and all(eqn.params["mapped"]) else 1
+    return form.calls_for(_of_stack(eqn), spread) if form is not None and all(eqn.params["mapped"]) else 1
 
 
 def _alike(eqn: Equation) -> bool:
     form = eqn.params["mapped_op"].small
-    return form is None or form.is_alike(eqn)
+    return form is None or form.is_alike(_of_stack(eqn))
 
 
 vmapped_op = define_op(
