@@ -20,6 +20,8 @@ DIFFERENT = [
     (r"seed jit: lacks fun|seed numpy\.(maximum|minimum): positions", "by position only, as of today"),
     (r"seed lax\.\w+: kind of out_sharding", "by keyword only, as of today"),
     (r"\w+: default of new_val|sharding\.\w+: default of new_val", "JAX raises without it, too"),
+    (r".*\.apply_primitive: lacks prim", "by position only: params of primitives may have that name"),
+    (r"seed core\.(find_top_trace: lacks _|gensym: lacks suffix)", "as of today"),
     (r".*GSPMDSharding\.get_replicated: lacks device_assignment", "its name is not that of a call by position"),
     (r"sharding\.\w+_axes: stars", "they take the plurals of 0.5: out_shardings"),
     (r"seed .*: lacks (initial|newshape|interpolation)", "JAX 0.5.3 raises where it is given, too"),
