@@ -15,6 +15,7 @@ import queue
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -62,10 +63,20 @@ def run_cases(library: str, devices: int, names: Sequence[str], limit: float) ->
 
 
 def _one_process(library: str, devices: int, names: Sequence[str], limit: float) -> dict[str, Any]:
-    command = [sys.executable, str(HERE / "child.py"), library, *names]
-    child = subprocess.Popen(
-        command, env=environment(devices), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    """The figures of one process, which finds no compiled code of earlier ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _figures_of_child(
+            [sys.executable, str(HERE / "child.py"), library, *names],
+            {**environment(devices), "SHARDWISE_CACHE_DIR": folder},
+            names,
+            limit,
+        )
+
+
+def _figures_of_child(
+    command: Sequence[str], variables: dict[str, str], names: Sequence[str], limit: float
+) -> dict[str, Any]:
+    child = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:
