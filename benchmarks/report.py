@@ -17,6 +17,7 @@ HEAD = """# Benchmarks
 
 Both libraries run the same lines; each figure is the median of repeated calls that wait for their result, with the ratio of
 JAX's to shardwise's in brackets: above 1, shardwise is faster. The same virtual CPU devices in one process for both.
+First calls are cold: a process finds no compiled code of earlier ones; those of "First calls" load the compilers as well.
 `python benchmarks/run.py --write` makes this page; `--only` and `--devices` choose, see `--help`.
 """
 MEMORY_FAMILIES = ("Transfers and collectives", "Memory", "Models")
