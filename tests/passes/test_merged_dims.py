@@ -8,7 +8,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import ShapedArray, trace_program, verify
 from shardwise.passes.merged_dims import with_merged_dims_apart
-from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.rounding import assert_normwise
 
@@ -91,3 +91,13 @@ def test_programs_without_such_dims_stay_as_they_are():
     apart = with_merged_dims_apart(program, {x: (("x",), ("y",), ()), merged: (("x",), ())})
     verify(apart, after="merged_dims")
     assert [e.params for e in apart.equations] == [{"axes": (0, 1, 2)}]
+
+
+def test_dims_that_types_say_how_to_split_are_merged():
+    axis_types = (AxisType.Explicit, AxisType.Auto)
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"), axis_types=axis_types)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(TOKENS[..., 0], NamedSharding(mesh, P("x", "y")))
+        done = jax.jit(lambda x: jnp.tanh(x.reshape(-1)).sum()).lower(x).compile()
+        assert_normwise(np.asarray(done(x)), np.tanh(TOKENS[..., 0]).sum(), 1e-6)
+    assert "all_gather" in {t.kind for t in done.runtime_executable().transfers}

@@ -46,6 +46,8 @@ def equation_apart(eqn: Equation, known_groups: Sequence[Groups | None], result:
     """The equation with dims apart. `known_groups` has None for operands without merged dims."""
     if len(eqn.outputs) != 1 or eqn.op.has_effects(eqn.params) or eqn.params.get("out_sharding") is not None:
         return None
+    if any(a.aval.mesh is not None for a in (*eqn.inputs, *eqn.outputs)):  # the types say how the dims are split
+        return None
     rule = _rule_of(eqn)
     if rule is None:
         return None
