@@ -101,3 +101,33 @@ def test_dims_that_types_say_how_to_split_are_merged():
         done = jax.jit(lambda x: jnp.tanh(x.reshape(-1)).sum()).lower(x).compile()
         assert_normwise(np.asarray(done(x)), np.tanh(TOKENS[..., 0]).sum(), 1e-6)
     assert "all_gather" in {t.kind for t in done.runtime_executable().transfers}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs_give_what_one_device_gives(seed):
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.choice([4, 8])), int(rng.choice([2, 4, 6])), int(rng.choice([2, 3])), 4)
+    merged = (shape[0] * shape[1], *shape[2:])
+    steps = [
+        lambda y: jnp.where(y > 0, y, y / 10),
+        lambda y: y - y.max(-1, keepdims=True),
+        lambda y: y * jnp.arange(4.0),
+        lambda y: jnp.pad(y, [(0, 0)] * (y.ndim - 1) + [(1, 2)])[..., :4],
+        lambda y: jnp.concatenate([y, y + 1], -1) @ TABLE[:, :8].T,
+        lambda y: y / (1 + (y * y).sum(0, keepdims=True)),
+        lambda y: y * jnp.take_along_axis(y, jnp.argmin(y, -1)[..., None], -1),
+    ]
+    chosen = [steps[i] for i in rng.choice(len(steps), 3, replace=False)]
+    ends = [lambda y: y.reshape(shape), lambda y: y.sum((0, -1)), lambda y: jnp.vdot(y, y + 1)]
+    end = ends[int(rng.integers(3))]
+
+    def f(x):
+        y = x.reshape(merged)
+        for step in chosen:
+            y = step(y)
+        return end(y)
+
+    x = rng.normal(size=shape).astype(np.float32)
+    split = jax.device_put(x, NamedSharding(MESH, P("x", "y")))
+    for g in (f, jax.grad(lambda x: (f(x) ** 2).sum())):
+        assert_normwise(np.asarray(jax.jit(g)(split)), np.asarray(jax.jit(g)(x)), 1e-5)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -300,14 +300,7 @@ def _gather(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mapping
     _agree_windows(operand, windows, n.start_index_map, result, n.offset_dims)
     _agree_in_step(indices, result, count_dims, operand, n.operand_batching_dims, n.start_indices_batching_dims)
     _keep_single(operand, n.collapsed_slice_dims)
-    numbers = replace(
-        n,
-        offset_dims=_spread(result, n.offset_dims),
-        collapsed_slice_dims=_spread(operand, n.collapsed_slice_dims),
-        start_index_map=_spread(operand, n.start_index_map),
-        operand_batching_dims=_spread(operand, n.operand_batching_dims),
-        start_indices_batching_dims=_spread(indices, n.start_indices_batching_dims),
-    )
+    numbers = _spread_numbers(n, operand, offset_dims=result, start_indices_batching_dims=indices)
     slices = [
         (size,) if len(group) == 1 else (1,) * len(group) if d in n.operand_batching_dims else group
         for d, (group, size) in enumerate(zip(operand, slice_sizes, strict=True))
@@ -329,15 +322,14 @@ def _scatter(eqn: Equation, own: list[_OwnGroups], result: _OwnGroups) -> Mappin
     _agree_in_step(indices, updates, count_dims, operand, n.operand_batching_dims, n.scatter_indices_batching_dims)
     _keep_single(operand, n.inserted_window_dims)
     result[:] = operand
-    numbers = replace(
-        n,
-        update_window_dims=_spread(updates, n.update_window_dims),
-        inserted_window_dims=_spread(operand, n.inserted_window_dims),
-        scatter_dims_to_operand_dims=_spread(operand, n.scatter_dims_to_operand_dims),
-        operand_batching_dims=_spread(operand, n.operand_batching_dims),
-        scatter_indices_batching_dims=_spread(indices, n.scatter_indices_batching_dims),
-    )
+    numbers = _spread_numbers(n, operand, update_window_dims=updates, scatter_indices_batching_dims=indices)
     return {**params, "dimension_numbers": numbers}
+
+
+def _spread_numbers(numbers: Any, operand: _OwnGroups, **others: _OwnGroups) -> Any:
+    """The dimension numbers of the same windows on dims apart. Fields that are not in `others` are dims of the operand."""
+    dims = {f.name: getattr(numbers, f.name) for f in fields(numbers)}
+    return replace(numbers, **{name: _spread(others.get(name, operand), dims[name]) for name in dims})
 
 
 def _agree_windows(

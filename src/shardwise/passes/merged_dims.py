@@ -78,7 +78,7 @@ class _Survey:
         return wanted_groups
 
     def _visit(self, eqn: Equation) -> None:
-        known_groups = [self.groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
+        known_groups = _known_groups(eqn, self.groups)
         merged_values = {a for a in eqn.inputs if isinstance(a, Var) and a in self.groups}
         if not merged_values and eqn.op is not reshape_p:
             return
@@ -114,6 +114,11 @@ class _Survey:
         )
 
 
+def _known_groups(eqn: Equation, groups: Mapping[Var, Groups]) -> list[Groups | None]:
+    """The groups of the operands that have merged dims."""
+    return [groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
+
+
 def _differ_by_ones(own: Groups, wanted_groups: Groups) -> bool:
     """Whether a reshape that adds dims of size 1 leads from one to the other."""
     return all(g == w or math.prod(w) == 1 for g, w in zip(own, wanted_groups, strict=True))
@@ -135,8 +140,7 @@ class _Apart:
             if out in self.groups:
                 self._make(out, self.groups[out], eqn)
             elif not self.groups.keys().isdisjoint(eqn.inputs):
-                known_groups = [self.groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
-                apart = equation_apart(eqn, known_groups)
+                apart = equation_apart(eqn, _known_groups(eqn, self.groups))
                 assert apart is not None
                 inputs = [self._operand(a, w) for a, w in zip(eqn.inputs, apart.operands, strict=True)]
                 self.equations.append(Equation(eqn.op, tuple(inputs), eqn.outputs, apart.params, eqn.source))
@@ -146,8 +150,7 @@ class _Apart:
 
     def _make(self, out: Var, groups: Groups, eqn: Equation) -> Atom:
         """The result of an equation with its dims apart."""
-        known_groups = [self.groups.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
-        apart = equation_apart(eqn, known_groups, None if out in self.groups else groups)
+        apart = equation_apart(eqn, _known_groups(eqn, self.groups), None if out in self.groups else groups)
         assert apart is not None
         assert apart.result == groups
         inputs = [self._operand(a, w) for a, w in zip(eqn.inputs, apart.operands, strict=True)]
